@@ -156,7 +156,6 @@ def test_older_function_is_asked_where_a_driver_has_no_fields(measuring: Any) ->
     ("flag", "reason", "throttled"),
     [
         ("SwThermalSlowdown", "sw_thermal_slowdown", True),
-        ("SwPowerCap", "sw_power_cap", False),
         ("SyncBoost", "sync_boost", False),
         ("ApplicationsClocksSetting", "application_clocks", False),
         ("GpuIdle", None, False),

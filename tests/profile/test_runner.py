@@ -124,22 +124,6 @@ def test_every_arm_has_all_times(records: dict[str, ArmRecord]) -> None:
         assert all(time_ms > 0 for time_ms in [*times_ms, *(row.latency_ms for row in record.times.calls)])
 
 
-def test_every_arm_has_one_turn_per_round(records: dict[str, ArmRecord]) -> None:
-    positions: dict[tuple[int, int], list[int]] = {}
-    for record in records.values():
-        for row in record.times.rounds:
-            positions.setdefault((row.process, row.round), []).append(row.position)
-    assert len(positions) == ROUNDS
-    assert all(sorted(turns) == list(range(len(turns))) for turns in positions.values())
-
-
-def test_same_rounds_and_calls_count_in_all_arms(records: dict[str, ArmRecord]) -> None:
-    rounds = {tuple(row.counted for row in records[name].times.rounds) for name in ENTRIES}
-    calls = {tuple(row.counted for row in records[name].times.calls) for name in ENTRIES}
-    assert (len(rounds), len(calls)) == (1, 1)
-    assert sum(*rounds) >= ROUNDS / 2
-
-
 def test_arms_differ_only_in_their_entries(records: dict[str, ArmRecord]) -> None:
     first, *others = (record.settings.configuration for record in records.values())
     assert all(other == first for other in others)
@@ -147,13 +131,6 @@ def test_arms_differ_only_in_their_entries(records: dict[str, ArmRecord]) -> Non
     assert first.input_shape == (8, 8, 3)
     assert {record.settings.in_force.batch_size for record in records.values()} == {8}
     assert first.parameters > 1000
-
-
-def test_bridging_arm_has_the_policy_of_the_baseline_and_the_other_settings(records: dict[str, ArmRecord]) -> None:
-    assert records[BRIDGE].entry == Variant(policy="float32", onednn=False, xla=False)
-    assert records[BRIDGE].settings.in_force.policy == "float32"
-    assert records[BRIDGE].settings.in_force.onednn is False
-    assert records[files.CONTROL].entry == records["float32"].entry
 
 
 def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_keras() -> None:
@@ -226,19 +203,6 @@ def test_peak_memory_is_that_of_every_arm(records: dict[str, ArmRecord]) -> None
     assert all(cost and 100 < (cost.peak_memory_bytes or 0) / 2**20 < 8192 for cost in costs)
     assert all(cost and 1 < cost.startup_s < 120 for cost in costs)
     assert all(cost and set(cost.latency_ms) == {1, 50} for cost in costs)
-
-
-def test_input_rounds_use_the_pipeline_and_a_cached_batch(records: dict[str, ArmRecord]) -> None:
-    """Images of 8 pixels train so fast that the input pipeline matters."""
-    for name, record in records.items():
-        rows = record.times.input_rounds
-        counts = Counter((row.process, row.batches) for row in rows)
-        most = max((row.round for row in rows), default=-1) + 1
-        both = {(process, batches): most for process in range(2) for batches in ("pipeline", "cached")}
-        assert counts == (both if name in ENTRIES else {})
-        assert most % 2 == 0
-        assert {row.steps for row in rows} <= {2}
-        assert all(row.round_time_ms > 0 for row in rows)
 
 
 def test_turn_after_one_on_a_cached_batch_waits_for_its_input_as_a_training_does(folder: Path) -> None:
@@ -377,6 +341,7 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
     write_profile("in_force", summary, times, None)
     assert summary.entry.onednn is True
     assert read_profile("in_force").summary.in_force.onednn is False
+    assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ  # TensorFlow reads it at import: a fork server of its own has it
 
 
 def test_rounds_of_a_gpu_are_read_and_marked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,13 +371,6 @@ def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> Non
     with pytest.raises(ProfileError, match=r"^profile: bad: train\.batch_size is 4096") as caught:
         run(configs, folder)
     assert "\n" not in str(caught.value)
-    assert multiprocessing.active_children() == []
-
-
-def test_arms_that_differ_in_more_than_their_entries_are_rejected(folder: Path) -> None:
-    configs = {"float32": config(ENTRIES["float32"]), "larger": config(ENTRIES["float32"], batch_size=16)}
-    with pytest.raises(ProfileError, match=r"'larger' does not run like 'float32' \(batch_size 16 instead of 8\)"):
-        run(configs, folder)
     assert multiprocessing.active_children() == []
 
 
@@ -521,15 +479,6 @@ with arms.repeat(0):
     warning = next(arms.warnings(), "")
     print(max(times_ms), arms.repeated, max(Counter(row.round for row in times.rounds).values()), repr(warning))
 """
-
-
-def test_onednn_is_off_only_in_workers_that_request_it(folder: Path) -> None:
-    """TensorFlow reads the setting at import, so the worker needs a separate fork server."""
-    with closing(WorkerProcess("mixed_float16", config(Variant(policy="mixed_float16", onednn=False)))) as worker:
-        assert worker.call("settings").in_force.onednn is False
-        worker.call("warm_up", 1)
-        assert worker.call("train_round", 1) > 0
-    assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ
 
 
 def test_variables_of_an_entry_are_set_in_its_workers_alone(folder: Path) -> None:
