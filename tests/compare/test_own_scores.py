@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,14 @@ from rich.console import Console
 from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
-from halfstep.compare.metrics import tracking_metrics
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError, CorruptFileError, DataError, ParameterError
-from halfstep.results import comparison as document
-from halfstep.results.comparison import COMPARISON
 from halfstep.results.training import SCORES
 from halfstep.stats.bootstrap import MetricChange
 from halfstep.stats.scores import ScoreChange
-from tests.small_study import FAILED, IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
+from tests.small_study import IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
 
 MARGIN = 0.02
 FAST = "mixed_bfloat16"
@@ -61,26 +57,6 @@ def test_change_is_that_of_the_scores(comparison: Judging) -> None:
     assert candidate.same_weights is not None
     assert candidate.same_weights.delta == pytest.approx(-0.001, abs=0.002)
     assert candidate.verdict == "adopt"
-
-
-def test_document_has_the_scores_name_and_units(comparison: Judging) -> None:
-    result = write_results_of(comparison)
-    assert document.Comparison.read(COMPARISON) == result
-    quality = json.loads(COMPARISON.read_text())["candidates"][FAST]["quality"]
-    assert (quality["name"], quality["margin"], quality["outcome"]) == ("iou", MARGIN, "shown")
-    assert not {"unit", "reason", "mcnemar_p"} & set(quality)
-    assert result.time_to_accuracy is not None
-    assert result.time_to_accuracy.name == "iou"
-
-
-def test_metrics_are_named_for_the_score(comparison: Judging) -> None:
-    metrics = tracking_metrics(document_of(comparison))
-    assert {f"{FAST}/iou_delta", f"{FAST}/iou_delta_low", f"{FAST}/iou_same_weights_delta"} <= set(metrics)
-    assert f"{FAST}/time_to_iou_s" in metrics
-    assert [name for name in metrics if "accuracy" in name] == []
-    write_results_of(comparison)
-    dvc = json.loads((files.COMPARE / "metrics.json").read_text())
-    assert dvc["float32"]["test_iou"] == pytest.approx(comparison.study.baseline.mean_test_score)
 
 
 def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
@@ -204,9 +180,3 @@ def _replace(path: Path, content: np.ndarray | None) -> None:
     else:
         np.save(path, content)
     files.write_manifest(path.parent)
-
-
-def test_failed_training_has_no_scores(own: SmallStudy) -> None:
-    failed = own.load().candidates[2]
-    assert failed.variant == FAILED
-    assert [training.scores for training in failed.trainings] == [None] * 3

@@ -15,11 +15,10 @@ from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.next_steps import next_steps
-from halfstep.compare.report.html import _protocol
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.verdict import throttled_measures
 from halfstep.compare.words import verdict_sentence
-from halfstep.results.profile import GpuConditions, read_profile
+from halfstep.results.profile import GpuConditions
 from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, terminal_of
 
 GPU = GpuConditions(
@@ -158,22 +157,3 @@ def test_process_without_another_round_voids_the_measure() -> None:
     changed_profile = replace(profile(), rounds=rounds, calls=pd.DataFrame({"batch_size": []}))
     assert throttled_measures(changed_profile, ()) == {"train": 1 / 16}
     assert throttled_measures(replace(changed_profile, rounds=rounds.drop(columns="throttled")), (1,)) == {}
-
-
-def test_report_shows_the_conditions_of_the_gpu(on_gpu: SmallStudy) -> None:
-    baseline = on_gpu.compare().study.baseline.profile
-    assert baseline is not None
-    rows = dict(_protocol(baseline.summary.protocol))
-    assert rows[f"{GPU.name}, UUID"] == GPU.uuid
-    assert rows[f"{GPU.name}, SM clock in MHz"] == "705 to 1,410, at most 1,410"
-    assert rows[f"{GPU.name}, temperature in °C"] == "61 to 93"
-    assert rows[f"{GPU.name}, power in W"] == "146 to 392, at most 400"
-    assert rows[f"{GPU.name}, share of the rounds in which it was throttled"] == "50.0 %"
-    assert rows[f"{GPU.name}, share of the rounds with sw_power_cap"] == "90.0 %"
-
-
-def test_conditions_are_read_back(on_gpu: SmallStudy) -> None:
-    assert read_profile("float32").summary.protocol.gpus == (GPU,)
-    (stored,) = files.read_json(files.profile_dir("float32") / "summary.json")["protocol"]["gpus"]
-    assert "failure" not in stored  # what does not apply is absent
-    assert "has_own_process_ids" not in stored
