@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfstep.environment.preflight import input_problems
-from halfstep.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.params import Params, TaskParams, TrainParams, Variant
 
 
 @pytest.fixture(autouse=True)
@@ -126,16 +126,6 @@ def test_paths_that_a_task_cannot_depend_on(project: Path) -> None:
     for inside in ("data", "data/prepared"):
         (line,) = problems(depends=(inside,))
         assert "contains results of the pipeline" in line
-
-
-def test_data_and_model_are_not_checked(project: Path) -> None:
-    (project / "own.py").write_text("def build(*, batch_size, seed): ...")
-    params = Params(
-        task=TaskParams(name="own:build"),
-        data=DataParams(source="folder", path="gone"),
-        model=ModelParams(name="gone:build"),
-    )
-    assert input_problems(params) == []
 
 
 def test_the_task_is_not_imported(project: Path) -> None:
