@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from mlflow.entities import Run
 
 from halfstep import files
 from halfstep.params import ModelParams, Params, TrainParams
-from halfstep.results.training import TrainingMetrics, finished_scores
+from halfstep.results.training import TrainingMetrics
 from halfstep.tracking import backfill, run_logging
 from halfstep.tracking.tracker import Tracker
 from tests import warm
@@ -201,15 +200,6 @@ def test_user_error_fails_the_run_and_writes_nothing(project: Path) -> None:
         run_stage(params, VARIANT, 1)
     assert [run.info.status for run in runs(project)] == ["FAILED"]
     assert not files.train_dir(VARIANT, 1).exists()
-
-
-def test_only_finished_trainings_have_an_accuracy(project: Path) -> None:
-    facts: dict[str, Any] = {"train_time_s": 1.0, "train_images_per_s": 8.0, "batch_size": 8, "environment": "CPU"}
-    for seed, status in enumerate(("finished", "failed")):
-        metrics = TrainingMetrics(status=status, test_accuracy=None if seed else 0.5, data_sha256="d", **facts)
-        metrics.write(files.train_dir("a", seed) / "metrics.json")
-        files.write_manifest(files.train_dir("a", seed))
-    assert finished_scores("a", [0, 1]) == [0.5]
 
 
 def test_score_metrics_have_a_deviation_from_two_seeds_on() -> None:

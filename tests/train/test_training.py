@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep import files
-from halfstep.errors import DataError, ModelError
+from halfstep.errors import ModelError
 from halfstep.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import write_training
 from halfstep.tasks.images import dataset
@@ -28,18 +27,8 @@ POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
 SETTINGS = TrainParams(epochs=2, batch_size=8)
 COLUMNS = ["epoch", "loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"]
 KEYS = {
-    "schema_version",
-    "status",
-    "test_accuracy",
-    "test_loss",
-    "train_time_s",
-    "train_images_per_s",
-    "batch_size",
-    "data_sha256",
-    "environment",
-    "initial_weights",
-    "permuted_score",
-    "permuted_p",
+    *("schema_version", "status", "test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "batch_size"),
+    *("data_sha256", "environment", "initial_weights", "permuted_score", "permuted_p"),
 }
 LOSS_SCALE_COLUMNS = ["loss_scale", "skipped_steps"]
 
@@ -145,11 +134,6 @@ def test_training_learns(tmp_path: Path) -> None:
     assert accuracy is not None
     assert accuracy > 0.6  # by chance 0.1
     assert result.epochs[-1].logs["loss"] < result.epochs[0].logs["loss"]
-
-
-def test_batch_larger_than_the_training_set_is_refused(prepared: Path) -> None:
-    with pytest.raises(DataError, match=r"train\.batch_size is 4096"):
-        trained(prepared, settings=SETTINGS.model_copy(update={"batch_size": 4096}))
 
 
 @pytest.fixture
@@ -260,8 +244,3 @@ def test_non_finite_probabilities_are_a_failure(prepared: Path, user_model: str)
     assert math.isfinite(result.epochs[-1].logs["loss"])
     assert math.isnan(result.epochs[-1].logs["val_loss"])
     assert result.outputs is None
-
-
-def test_training_without_probabilities_has_no_accuracy(trainings: dict[str, TrainedTask]) -> None:
-    failed = replace(trainings["float32"], outputs=None)
-    assert failed.metrics().test_accuracy is None

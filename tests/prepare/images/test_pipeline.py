@@ -285,13 +285,6 @@ def test_run_that_is_interrupted_while_it_reads_keeps_the_old_outputs(
     assert digests(tmp_path / "out") == before
 
 
-def test_class_with_one_usable_image_is_refused_by_name(pictures: Path, tmp_path: Path) -> None:
-    for path in sorted((pictures / "dog").iterdir())[1:]:
-        path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"^class 'dog': 1 distinct usable image"):
-        prepare(folder(pictures, max_bad_fraction=1.0), tmp_path / "out")
-
-
 def test_synthetic_images_differ_within_and_between_classes(tmp_path: Path) -> None:
     prepared = prepare(DataParams(source="synthetic", synthetic_images=300, synthetic_classes=4), tmp_path / "out")
     assert prepared.synthetic
@@ -324,19 +317,3 @@ def test_stage_does_not_import_tensorflow(pictures: Path, tmp_path: Path) -> Non
     assert second.startswith("prepare: 1 image(s) occur in more than one class, for example cat/00.png in 'cat' and ")
     assert first == "folder: 15 train, 3 validation, 12 test images of 2 classes, 0 rejected"
     assert {path.name for path in Path("data/prepared").iterdir()} == FILES
-
-
-def test_user_error_is_one_line_on_standard_error(tmp_path: Path) -> None:
-    root = Path(__file__).parents[3]
-    Path("params.yaml").write_text("data: {source: folder, path: nowhere}\n")
-    write_json(ENVIRONMENT_FILE, fingerprint())
-    done = subprocess.run(
-        [sys.executable, "-m", "stages.prepare"],
-        env={"PYTHONPATH": str(root), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("data.path: ")
-    assert done.stderr.count("\n") == 1

@@ -167,11 +167,6 @@ def test_damaged_prepared_images_are_refused(project: Path) -> None:
         dataset.open_prepared()
 
 
-def test_missing_prepared_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="run `dvc repro`"):
-        dataset.open_prepared(tmp_path / "no_such")
-
-
 def test_input_pipeline_does_not_use_the_autotuner(split: Split) -> None:
     sources: list[Callable[[], tf.data.Dataset]] = [
         lambda: dataset.training_batches(split, PLAIN, 0),
