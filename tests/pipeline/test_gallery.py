@@ -98,16 +98,3 @@ def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: C
     for name in (*published, "docs/gallery.md", "docs/gallery.svg"):
         content = (checkout.root / name).read_text()
         assert [word for word in private if f"{word}/" in content or f'"{word}' in content] == [], name
-
-
-def test_failing_study_is_a_line_and_the_workspace_is_as_before(checkout: Checkout) -> None:
-    path = checkout.root / "examples/regression.py"
-    path.write_text(path.read_text().replace("def build(", "def built("))
-    done = checkout.run(*COMMAND, "--occasion", "first")
-    assert done.returncode == 2
-    *others, last = done.stderr.splitlines()
-    (failed,) = [line for line in others if line.startswith("gallery: regression failed: ")]
-    assert "the experiment gallery-regression-first failed, as shown above" in failed
-    assert last.startswith("1 of 1 studies failed")
-    assert checkout.check_output("git", "status", "--short").split() == ["M", "examples/regression.py"]
-    assert not list((checkout.root / "data/gallery").glob("*/*.json"))

@@ -29,23 +29,10 @@ NAMES = {
 }
 EPOCH_METRICS = {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"}
 PROFILE_METRICS = {
-    "at_a_glance/step_time_ms",
-    "step_time_ms/p50",
-    "step_time_ms/p95",
-    "step_time_ms/mean",
-    "train_images_per_s",
-    "profiler/step_time_ms",
-    "profiler/host_compute_ms",
-    "profiler/input_ms",
-    "profiler/output_ms",
-    "profiler/compilation_ms",
-    "profiler/other_ms",
-    "profiler/compute_16bit_percent",
-    "profiler/overhead_percent",
-    "inference/b1/p50_ms",
-    "inference/b1/p95_ms",
-    "inference/b1/p99_ms",
-    "inference/b1/images_per_s",
+    *("at_a_glance/step_time_ms", "step_time_ms/p50", "step_time_ms/p95", "step_time_ms/mean", "train_images_per_s"),
+    *("profiler/step_time_ms", "profiler/host_compute_ms", "profiler/input_ms", "profiler/output_ms"),
+    *("profiler/compilation_ms", "profiler/other_ms", "profiler/compute_16bit_percent", "profiler/overhead_percent"),
+    *("inference/b1/p50_ms", "inference/b1/p95_ms", "inference/b1/p99_ms", "inference/b1/images_per_s"),
     "test_accuracy",
 }
 GPU_METRICS = {

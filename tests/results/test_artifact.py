@@ -254,16 +254,6 @@ def test_document_of_release_0_1_0_is_rejected_with_the_command(kind: Kind) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=_name)
-def test_document_of_a_later_release_is_rejected(kind: Kind) -> None:
-    later = kind.document.VERSION + 1
-    _write(kind, lambda content: content.update(schema_version=later))
-    with pytest.raises(
-        CorruptFileError, match=f"has schema version {later} and this release of halfstep reads {later - 1}"
-    ):
-        kind.document.read(kind.path)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=_name)
 def test_unknown_key_is_rejected_by_name(kind: Kind) -> None:
     _write(kind, lambda content: content.update(colour="red"))
     with pytest.raises(CorruptFileError) as raised:

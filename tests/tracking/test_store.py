@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy.engine import URL, make_url
 
-from halfstep.errors import TrackingError, without_password
+from halfstep.errors import TrackingError
 from halfstep.params import TrackingParams
 from halfstep.tracking import store
 from halfstep.tracking.store import artifact_location
@@ -137,19 +137,6 @@ def test_valid_uri_has_no_problem(uri: str) -> None:
 
 def test_sqlite_file_may_be_missing(folder: Path) -> None:
     assert store.problem_with(f"sqlite:///{folder}/a.db") is None
-
-
-@pytest.mark.parametrize(
-    ("uri", "shown"),
-    [
-        ("http://user:secret@host:5000/x", "http://host:5000/x"),
-        ("postgresql://user:se%40cret@host/db", "postgresql://host/db"),
-        ("https://token@host", "https://host"),
-        ("sqlite:////tmp/mlflow.db", "sqlite:////tmp/mlflow.db"),
-    ],
-)
-def test_without_password_removes_credentials(uri: str, shown: str) -> None:
-    assert without_password(uri) == shown
 
 
 def digest(**tracking: str) -> str:
