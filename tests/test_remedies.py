@@ -19,22 +19,8 @@ from halfstep.workspace import parameters, parser_of, split_at_dashes, values_of
 
 # Names that JSON, YAML, Hydra and a shell read differently.
 LAYERS = (
-    "encoder/norm",
-    ".*softmax",
-    r"block_\d+/conv(1|2)",
-    "null",
-    "true",
-    "a, b",
-    "{c: d}",
-    "[e]",
-    "it's",
-    'say "so"',
-    r"\"",
-    "f=g",
-    "# h",
-    "${task}",
-    "größe",
-    " i ",
+    *("encoder/norm", ".*softmax", r"block_\d+/conv(1|2)", "null", "true", "a, b", "{c: d}", "[e]", "it's", 'say "so"'),
+    *(r"\"", "f=g", "# h", "${task}", "größe", " i "),
 )
 ENTRIES = {
     "nothing": {"policy": "float32"},

@@ -13,6 +13,13 @@ from halfstep.inputs import closure
 from halfstep.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_files, keys
 from tests import warm
 
+WITHOUT_STAGES = (
+    *("machine/fingerprint.py", "params/schema.py", "__init__.py", "__main__.py", "cache.py", "cli.py"),
+    *("errors.py", "files.py", "fork_server.py", "interpreters.py", "lent.py", "imports.py", "locking.py"),
+    *("supervision.py", "telling.py", "terminal.py", "child.py", "commands.py", "inputs/own_code.py", "init.py"),
+    *("judge.py", "workspace.py", "environment/preflight.py", "tracking/tracker.py", "advise/__init__.py"),
+    *("remedies.py", "fleet/tree.py", "prepare/stage.py", "train/stage.py", "train/leaving.py", "compare/stage.py"),
+)
 # The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
 EDITS = {
     "prepare/images/splitting.py": {"prepare"},
@@ -41,46 +48,16 @@ EDITS = {
     "stats/speedup.py": {"profile", "serve", "compare"},
     "stats/quality.py": {"compare"},
     "machine/gpus/driver.py": {"profile", "serve"},
-    "machine/fingerprint.py": set(),
     "params/derived.py": {"train", "profile", "serve"},
     "params/margin.py": {"compare"},
     "params/measures.py": {"profile", "serve", "compare"},
-    "params/schema.py": set(),
     "outcomes.py": {"profile", "serve", "compare"},
     "policies.py": {"prepare", "train", "profile", "serve", "compare"},
     "precision.py": {"prepare", "train", "profile", "serve"},
     "tensorflow_import.py": {"prepare", "train", "profile", "serve"},
     "escaping.py": {"prepare"},
     "text.py": {"compare"},
-    "__init__.py": set(),
-    "__main__.py": set(),
-    "cache.py": set(),
-    "cli.py": set(),
-    "errors.py": set(),
-    "files.py": set(),
-    "fork_server.py": set(),
-    "interpreters.py": set(),
-    "lent.py": set(),
-    "imports.py": set(),
-    "locking.py": set(),
-    "supervision.py": set(),
-    "telling.py": set(),
-    "terminal.py": set(),
-    "child.py": set(),
-    "commands.py": set(),
-    "inputs/own_code.py": set(),
-    "init.py": set(),
-    "judge.py": set(),
-    "workspace.py": set(),
-    "environment/preflight.py": set(),
-    "tracking/tracker.py": set(),
-    "advise/__init__.py": set(),
-    "remedies.py": set(),
-    "fleet/tree.py": set(),
-    "prepare/stage.py": set(),
-    "train/stage.py": set(),
-    "train/leaving.py": set(),
-    "compare/stage.py": set(),
+    **{module: set[str]() for module in WITHOUT_STAGES},
 }
 # What only modules of `WITHOUT_EFFECT` import, by stage.
 ESCAPING, FORMATS = "halfstep/escaping.py", "halfstep/formats.py"
