@@ -244,3 +244,4 @@ def test_non_finite_probabilities_are_a_failure(prepared: Path, user_model: str)
     assert math.isfinite(result.epochs[-1].logs["loss"])
     assert math.isnan(result.epochs[-1].logs["val_loss"])
     assert result.outputs is None
+    assert result.metrics().test_accuracy is None
