@@ -13,9 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 from urllib.parse import quote
 
 from mlflow import MlflowClient
@@ -51,18 +49,11 @@ def main() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             assert server.stdout is not None
-            first, *_ = _until_ready(server.stdout)
+            first = next(server.stdout)
+            next(line for line in server.stdout if "startup complete" in line)
             _picture(browser, _compared(first.split("/#/")[0]), *COMPARE)
         finally:
             server.terminate()
-
-
-def _until_ready(output: IO[str]) -> Iterator[str]:
-    """The lines of MLflow's server until it is ready."""
-    for line in output:
-        yield line
-        if "startup complete" in line:
-            return
 
 
 def _compared(server: str) -> str:

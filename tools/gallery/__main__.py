@@ -19,7 +19,7 @@ import argparse
 
 from halfstep.cli import cli_entry
 from halfstep.locking import stage_lock
-from tools.gallery import experiment, publishing, results, running, studies
+from tools.gallery import publishing, results, running, studies
 from tools.gallery.results import GalleryError
 from tools.gallery.studies import MEASURED, Study, read_results
 
@@ -54,7 +54,6 @@ def main() -> None:
 
 
 def _measure(known: dict[str, Study], wanted: list[Study], arguments: argparse.Namespace) -> list[str]:
-    experiment.require_commit()
     machine, occasion = results.environment(), running.occasion_of(arguments.occasion)
     here = read_results(known, MEASURED)  # what is published may be of another machine of the same kind
     planned = running.missing(wanted, here, machine, arguments.occasion)

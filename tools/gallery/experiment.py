@@ -8,21 +8,10 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
-from halfstep.commands import dvc, git
+from halfstep.commands import dvc
 from halfstep.errors import CommandError
 from halfstep.results.comparison import COMPARISON, Comparison
 from tools.gallery.results import GalleryError
-
-
-def require_commit() -> None:
-    """Raises a GalleryError without a commit, from which experiments are made."""
-    try:
-        git("rev-parse", "--verify", "--quiet", "HEAD")
-    except CommandError as error:
-        raise GalleryError(
-            "experiments of DVC need a git repository with a commit: run `git init`, `git add --all` and `git commit` "
-            f"({error})"
-        ) from None
 
 
 def run(name: str, overrides: Iterable[str]) -> None:
