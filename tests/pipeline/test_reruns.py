@@ -53,7 +53,7 @@ CHANGES = [
     Change("code of the models", BOTH | {"profile", "serve"}, source=("halfstep/tasks/images/models/parts.py",)),
     Change("format of the profile", {"profile", "serve", "compare"}, source=("halfstep/results/profile.py",)),
     Change("format of the comparison", {"compare"}, source=("halfstep/results/comparison.py",)),
-    Change("code of the report", {"compare"}, source=("halfstep/compare/report/sections.py",)),
+    Change("code of the report", {"compare"}, source=("halfstep/compare/report/tables.py",)),
 ]
 
 

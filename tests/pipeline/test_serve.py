@@ -58,10 +58,10 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
     def kept(pattern: str) -> list[Path]:
         return list((copied.root / ".halfstep/serve").glob(f"*/{pattern}"))
 
-    kill_when(copied, lambda: bool(kept(".exports/float32-0/manifest.json")), tmp_path / "first")
+    first = kill_when(copied, lambda: bool(kept(".exports/float32-0/manifest.json")), tmp_path / "first")
     second = kill_when(copied, lambda: bool(kept("repeat-000.json")), tmp_path / "second")
     assert "serve: float32, seed 0: exported" not in second
-    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, SavedModel in " in second
+    assert "serve: mixed_bfloat16, seed 0: exported to LiteRT, SavedModel in " in first + second
 
     output = copied.check_output("dvc", "repro")
     assert "Running stage 'train" not in output
