@@ -86,6 +86,7 @@ def test_study_goes_on_after_a_kill_is_measured_again_and_made_ready(checkout: C
     second = checkout.check_output(*COMMAND, "--occasion", "second")
     assert "Running stage 'profile'" in second
     assert "Running stage 'train@float32-0'" not in second
+    assert "hold the mean of the others" in second
     page = (checkout.root / "data/gallery/gallery.md").read_text()
     assert "2 runs, spread " in page
 

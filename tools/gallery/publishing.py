@@ -17,9 +17,16 @@ PAGE = "gallery.md"
 
 
 def show(studies: Mapping[str, Study], folder: Path) -> None:
-    """Writes the page and the picture of all results into a folder."""
+    """Writes the page and the picture of all results into a folder, and says how often intervals held."""
     all_results = read_results(studies, MEASURED, PUBLISHED)
     _write(all_results, studies, folder)
+    for each in by_machine(all_results, list(studies)).values():
+        for name, occasions in ((name, some) for name, some in each.items() if len(some) > 1):
+            for title, measure, width, spread, held, expected in page.held_cells(occasions, name):
+                print(
+                    f"gallery: {title}, {measure}: intervals {width}, spread {spread}; {held} hold the mean of the "
+                    f"others, {expected} expected"
+                )
     print(f"gallery: {folder / PAGE} has {len(all_results.shown)} results")
 
 
