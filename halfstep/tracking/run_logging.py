@@ -73,8 +73,7 @@ def _log_images(run: ActiveRun, directory: Path) -> None:
     run.metrics({f"images/{split}": count for split, count in info.images.items()})
     run.metrics({"images/rejected": info.rejected, "classes": len(info.classes)})
     for name in ("class_counts.csv", "rejected.csv", "info.json"):
-        if (directory / name).exists():  # the grid is absent if it could not be drawn
-            run.artifact(directory / name)
+        run.artifact(directory / name)
     if info.synthetic:
         run.describe("Synthetic images: they measure speed only, and their accuracy has no meaning.")
 
