@@ -9,10 +9,12 @@ noise of rounds; servers may differ by 2 % (docs/evidence.md), which is in the 1
 from __future__ import annotations
 
 import atexit
+import io
 import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -83,6 +85,8 @@ def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> 
         setattr(server, "_forkserver_alive_fd", None)  # noqa: B010
     die_with_parent(signal.SIGKILL)
     tempfile.tempdir = folder
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what is printed is shown at once, and not lost by a kill
+        sys.stdout.reconfigure(line_buffering=True)
     target(*arguments)
 
 

@@ -60,7 +60,6 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("cold_python")  # in a process that starts warm, a print waits in a buffer
 def test_output_of_the_function_is_shown_once(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
     code = "def build(*, batch_size, seed):\n    print('built'); import os; os.system('echo child'); return changed()\n"
     prepare_task(settings(own(code), epochs=1), files.PREPARED)
