@@ -44,7 +44,7 @@ class _Program(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         sys.argv = [f"halfstep {self.name}", *ctx.args]
-        from halfstep.files import JUDGE  # the programs need it, `--help` does not
+        from halfstep.system.files import JUDGE  # the programs need it, `--help` does not
 
         if self.name in _OF_RESULTS and not Path("params.yaml").exists() and (JUDGE / "params.yaml").exists():
             os.chdir(JUDGE)

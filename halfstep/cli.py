@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from halfstep import supervision
 from halfstep.errors import DISK_FULL, REFUSALS, HalfstepError, one_line
+from halfstep.system import supervision
 
 THREADS_S = 5.0  # for threads that end by themselves
 _ONE_CTRL_C_S = 0.5  # in which several signals are one Ctrl-C

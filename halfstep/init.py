@@ -6,12 +6,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from halfstep import files
 from halfstep.cli import cli_entry
-from halfstep.commands import dvc, git
 from halfstep.errors import CommandError, WorkspaceError
-from halfstep.imports import template
 from halfstep.params.reading import PARAMS_FILE
+from halfstep.system import files
+from halfstep.system.commands import dvc, git
+from halfstep.system.imports import template
 from halfstep.workspace import (
     PIPELINE,
     add_lines,

@@ -15,13 +15,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from halfstep import files
 from halfstep.cli import cli_entry
-from halfstep.commands import dvc, git
 from halfstep.errors import CommandError, GateError, WorkspaceError
-from halfstep.imports import search_path, template
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
+from halfstep.system import files
+from halfstep.system.commands import dvc, git
+from halfstep.system.imports import search_path, template
 from halfstep.workspace import (
     copy_plots,
     edits_of,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from halfstep.errors import HalfstepError
-from halfstep.imports import quick_imports
+from halfstep.system.imports import quick_imports
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from halfstep import files, params
+from halfstep import params
 from halfstep.errors import ParameterError
-from halfstep.imports import stages_package, template
 from halfstep.params.reading import PARAMS_FILE
+from halfstep.system import files
+from halfstep.system.imports import stages_package, template
 
 PIPELINE = "dvc.yaml"
 PLOTS = ".dvc/plots"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
-from halfstep.imports import quick_imports
+from halfstep.system.imports import quick_imports
 
 with quick_imports():
     from halfstep import params
@@ -14,8 +14,8 @@ with quick_imports():
     from halfstep.compare import stage
     from halfstep.compare.gate import check_gate
     from halfstep.inputs.snapshot import Snapshot
-    from halfstep.locking import stage_lock
     from halfstep.results.task import resolved
+    from halfstep.system.locking import stage_lock
 
 
 @cli_entry

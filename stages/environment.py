@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
-from halfstep.imports import quick_imports
+from halfstep.system.imports import quick_imports
 
 with quick_imports():
     from halfstep.cli import cli_entry, run

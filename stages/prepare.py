@@ -5,21 +5,22 @@ With `--layers` it prints the paths of the layers, for `float32_layers`, and cha
 
 from __future__ import annotations
 
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
-from halfstep.imports import quick_imports
+from halfstep.system.imports import quick_imports
 
 with quick_imports():
     import argparse
 
-    from halfstep import files, params
+    from halfstep import params
     from halfstep.cli import cli_entry, run
     from halfstep.inputs.snapshot import Snapshot
-    from halfstep.locking import stage_lock
     from halfstep.prepare import stage
     from halfstep.prepare.kept import kept_if_inputs_change
+    from halfstep.system import files
+    from halfstep.system.locking import stage_lock
     from halfstep.tracking import run_logging
     from halfstep.tracking.tracker import Tracker
 

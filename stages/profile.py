@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 from halfstep import params
 from halfstep.cli import cli_entry, run
-from halfstep.fork_server import start_server, stop_servers
-from halfstep.imports import quick_imports
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.locking import machine_lock, stage_lock
+from halfstep.system.fork_server import start_server, stop_servers
+from halfstep.system.imports import quick_imports
+from halfstep.system.locking import machine_lock, stage_lock
 
 
 @cli_entry

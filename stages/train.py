@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 
 supervise(__name__)  # before anything large is imported
 
@@ -12,11 +12,11 @@ import os
 from halfstep import params
 from halfstep.cli import cli_entry, ended_by_ctrl_c, run
 from halfstep.errors import ParameterError
-from halfstep.imports import quick_imports
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.interpreters import train_in
-from halfstep.locking import stage_lock
 from halfstep.results.task import left_out, resolved
+from halfstep.system.imports import quick_imports
+from halfstep.system.interpreters import train_in
+from halfstep.system.locking import stage_lock
 from halfstep.train.leaving import is_left
 
 

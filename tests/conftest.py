@@ -17,9 +17,9 @@ import yaml
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.params import DataParams
+from halfstep.system import files
 from tests import warm
 
 ROOT = Path(__file__).parents[1]

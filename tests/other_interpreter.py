@@ -6,7 +6,7 @@ import site
 import venv
 from pathlib import Path
 
-from halfstep import interpreters
+from halfstep.system import interpreters
 
 
 def other_interpreter(folder: Path) -> Path:

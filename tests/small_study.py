@@ -16,7 +16,6 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import RenderableType
 
-from halfstep import files
 from halfstep.compare.case import Case, Judging
 from halfstep.compare.document import document_of, judged
 from halfstep.compare.explain.account import account_of, with_names
@@ -62,7 +61,8 @@ from halfstep.results.training import (
 )
 from halfstep.stats.resampling import metric_scores
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD, ProcessTimes, Speedup
-from halfstep.text import TRAIN, inference_measure
+from halfstep.system import files
+from halfstep.words.text import TRAIN, inference_measure
 
 _Compared = TypeVar("_Compared", Case, Judging)
 VARIANTS = ("float32", "mixed_float16", "mixed_bfloat16", "float16")

@@ -13,14 +13,14 @@ import pytest
 
 # From the lowest to the highest. Packages of one layer do not import each other.
 LAYERS = (
-    {"errors", "formats", "imports", "lent", "outcomes", "policies", "supervision", "telling", "terminal"},
-    {"cache", "cli", "commands", "escaping", "operations", "text"},
-    {"files"},
-    {"interpreters", "locking", "machine"},
-    {"fork_server", "params"},
-    {"child", "inputs", "stats", "tensorflow_import"},
+    {"errors"},
+    {"operations", "words"},
+    {"system"},
+    {"cli", "machine", "tensorflow_import"},
+    {"params"},
+    {"inputs", "stats"},
     {"results"},
-    {"tracking", "precision", "remedies"},
+    {"tracking"},
     {"tasks"},
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
@@ -41,7 +41,7 @@ def package_of(path: Path) -> str:
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """The imported names, split at the dots: `("halfstep", "files")` for `from halfstep import files`."""
+    """The imported names, split at the dots: `("halfstep", "cli")` for `from halfstep import cli`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
@@ -73,11 +73,11 @@ def test_modules_import_only_lower_layers(root: Path) -> None:
     [
         ("halfstep/train/training.py", "from halfstep.profile import worker", ["profile"]),
         ("halfstep/tasks/images/dataset.py", "from halfstep import train", ["train"]),
-        ("halfstep/files.py", "import halfstep.tracking.tracker", ["tracking"]),
+        ("halfstep/system/files.py", "import halfstep.tracking.tracker", ["tracking"]),
         ("halfstep/tracking/store.py", "from halfstep import environment", ["environment"]),
         ("halfstep/train/training.py", "def f():\n    from halfstep.compare import report", ["compare"]),
         ("halfstep/tasks/images/dataset.py", "if TYPE_CHECKING:\n    from halfstep import profile", ["profile"]),
-        ("halfstep/train/training.py", "from halfstep import files, tasks", []),
+        ("halfstep/train/training.py", "from halfstep import system, tasks", []),
     ],
 )
 def test_misplaced_import_is_detected(path: str, line: str, names: list[str]) -> None:
@@ -113,7 +113,7 @@ def test_no_modules_import_each_other(root: Path) -> None:
         for name, modules in graph_of(root).items()
     }
     TopologicalSorter(graph).prepare()
-    graph["halfstep.text"].add("halfstep.compare.case")
+    graph["halfstep.words.text"].add("halfstep.compare.case")
     with pytest.raises(CycleError):
         TopologicalSorter(graph).prepare()
 

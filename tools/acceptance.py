@@ -38,7 +38,6 @@ from typing import Any
 
 import pandas as pd
 
-from halfstep import files
 from halfstep.compare.case import Case
 from halfstep.compare.document import judged
 from halfstep.compare.explain.limit import train_limit
@@ -58,8 +57,9 @@ from halfstep.results.profile import TABLES, Profile, ProfileSummary
 from halfstep.results.task import images_task
 from halfstep.results.training import Training, TrainingMetrics
 from halfstep.stats.speedup import Speedup, train_speedup
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tools.acceptance_report import markdown
 
 ROOT = Path(__file__).parents[1]

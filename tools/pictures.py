@@ -20,8 +20,9 @@ from mlflow import MlflowClient
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from halfstep import files, params
+from halfstep import params
 from halfstep.errors import HalfstepError
+from halfstep.system import files
 from halfstep.tracking import store
 
 DOCS = Path("docs")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from halfstep.advise.remedies import Trial, trial_of
 from halfstep.errors import AdviceError
 from halfstep.params import Params
-from halfstep.remedies import Trial, trial_of
 from halfstep.results.comparison import Comparison, Reason, Remedy
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 
 # What is done for every experiment beside its trainings and the timing: imports, preparation, comparison.
 OVERHEAD_S = 30.0

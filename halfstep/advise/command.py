@@ -12,7 +12,7 @@ from halfstep.advise.serving import serving_lines
 from halfstep.cli import cli_entry
 from halfstep.compare.report.answer import no_help
 from halfstep.results.comparison import COMPARISON, Comparison, Remedy
-from halfstep.text import capitalized, yaml_text
+from halfstep.words.text import capitalized, yaml_text
 
 
 @cli_entry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halfstep.formats import FORMATS, KERAS
+from halfstep.advise.remedies import command_line
 from halfstep.params import Params
-from halfstep.remedies import command_line
 from halfstep.results.comparison import Comparison
-from halfstep.text import joined
+from halfstep.words.formats import FORMATS, KERAS
+from halfstep.words.text import joined
 
 _CONVERTER = (
     'model.export("saved_model")',

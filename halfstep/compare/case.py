@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from halfstep.compare.explain.account import account_of, moved_to_16bit, stayed_in_32bit, with_names
 from halfstep.compare.explain.accounts import Accounts
@@ -31,7 +30,6 @@ from halfstep.compare.study import Study, VariantResult
 from halfstep.compare.verdict import Claim, judge, throttled_measures, void_measures
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams, quality_margin_for
-from halfstep.policies import POLICIES, Precision
 from halfstep.results.comparison import (
     Account,
     BeforeAfter,
@@ -52,7 +50,9 @@ from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.scores import score_change
 from halfstep.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
-from halfstep.text import TRAIN, joined, yaml_text
+from halfstep.system import files
+from halfstep.words.policies import POLICIES, Precision
+from halfstep.words.text import TRAIN, joined, yaml_text
 
 STEP = "profiler/step_time_ms"
 

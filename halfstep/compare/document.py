@@ -29,7 +29,7 @@ from halfstep.compare.words import class_sentence, quality_sentence, same_weight
 from halfstep.params import CompareParams
 from halfstep.results import comparison as document
 from halfstep.results.profile import Profile, Setting, differing_settings
-from halfstep.text import TRAIN, joined
+from halfstep.words.text import TRAIN, joined
 
 
 def judged(study: Study, params: CompareParams) -> Judging:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from halfstep.compare.case import Case, Judging
-from halfstep.compare.text import ratio_text
+from halfstep.compare.ratio_text import ratio_text
 from halfstep.compare.verdict import is_bounded
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
 from halfstep.stats.speedup import Speedup
-from halfstep.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, end_text, joined, measure_text, timed_label
+from halfstep.words.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, end_text, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
 MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures

@@ -9,7 +9,7 @@ from halfstep.compare.case import Judging
 from halfstep.compare.explain.waiting import measured_wait
 from halfstep.results.profile import Profile, largest_move
 from halfstep.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
-from halfstep.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
+from halfstep.words.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the second copy of the baseline"
 

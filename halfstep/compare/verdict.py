@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pandas as pd
 
-from halfstep.outcomes import Outcome
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
@@ -16,7 +15,8 @@ from halfstep.stats.classes import RecallChange
 from halfstep.stats.multiple import holm
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup
-from halfstep.text import TRAIN, inference_measure
+from halfstep.words.outcomes import Outcome
+from halfstep.words.text import TRAIN, inference_measure
 
 CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
 MAX_THROTTLED = 0.1  # of the rounds of a measure; a GPU that cools down after throttling is not as it was before

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from halfstep.compare.case import Case
-from halfstep.compare.text import interval_text, ratio_text, step_clause
+from halfstep.compare.ratio_text import interval_text, ratio_text, step_clause
 from halfstep.compare.verdict import class_outcome, is_bounded
-from halfstep.outcomes import Outcome
 from halfstep.params.derived import hidden_precision
 from halfstep.results.comparison import ClassRecall
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import Speedup
-from halfstep.text import TRAIN, joined, percent_text
+from halfstep.words.outcomes import Outcome
+from halfstep.words.text import TRAIN, joined, percent_text
 
 _SHOWN = 3  # classes
 _DO = {

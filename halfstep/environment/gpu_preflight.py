@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
-from halfstep.commands import run_program
 from halfstep.errors import HalfstepError, one_line
-from halfstep.imports import search_path
 from halfstep.machine import fingerprint, gpu_failures
 from halfstep.machine.gpus import nvml
 from halfstep.params import Params
+from halfstep.system import files
+from halfstep.system.commands import run_program
+from halfstep.system.imports import search_path
 
 LIMIT_S = 600.0  # the driver may have to compile the kernels first
 PASSED = files.WORK_DIR / "gpu.json"  # not an output: DVC must not run a stage because of it

@@ -11,13 +11,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from halfstep import files
 from halfstep.errors import one_line
 from halfstep.inputs.closure import parse_source, parsed, source_of
 from halfstep.inputs.own_model import OWN_MODEL, USE_A_STEP, module_file, script_files
 from halfstep.params import TaskParams
 from halfstep.params.margin import score_name_problem
 from halfstep.params.rules import did_you_mean
+from halfstep.system import files
 
 LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it
 _KERNEL_FOLDERS = ("/proc", "/sys")

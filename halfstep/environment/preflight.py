@@ -15,7 +15,6 @@ from pathlib import Path
 
 import yaml
 
-from halfstep import files, interpreters
 from halfstep.environment.own_code_preflight import (
     LONGEST_VALUE,
     OF_THE_KERNEL,
@@ -24,15 +23,16 @@ from halfstep.environment.own_code_preflight import (
     task_problems,
 )
 from halfstep.errors import HalfstepError, ParameterError, one_line, without_password
-from halfstep.files import resolve_data_path
-from halfstep.formats import FORMATS
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.machine import gpu_failures, gpus
 from halfstep.params import DataParams, Params, ServeParams, TrackingParams, TrainParams, examine, read
 from halfstep.params.derived import hidden_precision
 from halfstep.params.rules import did_you_mean
-from halfstep.text import MIB, joined
+from halfstep.system import files, interpreters
+from halfstep.system.files import resolve_data_path
 from halfstep.tracking import store
+from halfstep.words.formats import FORMATS
+from halfstep.words.text import MIB, joined
 
 BUILT_IN_MODELS = ("cnn", "resnet20", "resnet50")
 APPLICATIONS = "keras.applications."

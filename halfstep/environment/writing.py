@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.head_digests import HEAD_DIGESTS, HeadDigests
 from halfstep.params import Params, TrainParams
+from halfstep.system import files
 from halfstep.tracking import store
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from halfstep import files
 from halfstep.errors import FleetError, one_line
 from halfstep.fleet import program as on_node
 from halfstep.params import FleetParams
+from halfstep.system import files
 
 LOG = files.WORK_DIR / "ray.log"
 CONNECT_S = 5.0

@@ -11,7 +11,7 @@ from typing import Any
 from halfstep.errors import FleetError, one_line
 from halfstep.fleet import cluster
 from halfstep.fleet.program import LOST, STOP_S
-from halfstep.telling import ASKED, told
+from halfstep.system.telling import ASKED, told
 
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
 STRIKES = 3  # after which a node gets no more jobs

@@ -13,13 +13,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from halfstep import files
 from halfstep.cli import cli_entry
-from halfstep.commands import dvc_error
 from halfstep.errors import HalfstepError, one_line
 from halfstep.fleet.program import LOST, NODE_FAULT
-from halfstep.supervision import die_with_parent
-from halfstep.telling import told
+from halfstep.system import files
+from halfstep.system.commands import dvc_error
+from halfstep.system.supervision import die_with_parent
+from halfstep.system.telling import told
 
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halfstep.commands import dvc_error, run_dvc
 from halfstep.errors import FleetError, one_line, without_password
+from halfstep.system.commands import dvc_error, run_dvc
 
 _TRAVEL = ("url", "endpointurl", "region", "use_ssl", "account_name", "projectname")  # none of them is a secret
 _SECRETS = (

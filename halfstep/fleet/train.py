@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from halfstep import commands, files
 from halfstep.environment.preflight import checked_params
 from halfstep.errors import FleetError, without_password
 from halfstep.fleet import cluster, remote, tree
 from halfstep.fleet.driving import Driving, Job
 from halfstep.fleet.program import version_of
 from halfstep.fleet.unfinished import unfinished_trainings
-from halfstep.locking import stage_lock
 from halfstep.params import Params
+from halfstep.system import commands, files
+from halfstep.system.locking import stage_lock
 from halfstep.tracking import provenance, run_logging, store
 
 PACKAGES = ("tensorflow", "keras", "dvc", "python")  # halfstep's own code travels

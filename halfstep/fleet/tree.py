@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from halfstep import files
-from halfstep.commands import git
 from halfstep.errors import CommandError, FleetError, one_line
 from halfstep.fleet import remote
 from halfstep.inputs import digests
 from halfstep.inputs.head_digests import HEAD_DIGESTS, HeadDigests
 from halfstep.params import Params
+from halfstep.system import files
+from halfstep.system.commands import git
 from halfstep.tracking import provenance
 
 _DIGESTS = {"source": files.SOURCE_FILE, "model": files.MODEL_FILE, "task": files.TASK_FILE}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from halfstep import files
 from halfstep.errors import FleetError, one_line
 from halfstep.params import TrainParams
+from halfstep.system import files
 
 
 def unfinished_trainings(train: TrainParams) -> dict[str, tuple[str, int]]:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from halfstep import files
 from halfstep.errors import HalfstepError
 from halfstep.inputs import notebook
+from halfstep.system import files
 
 MAX_PARSED_BYTES = 2**20  # larger files are generated data: parsing takes a second for each MiB
 MEMORY = files.WORK_DIR / "imports.json"

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
+from halfstep.system import files
 
 MEMORY = files.WORK_DIR / "contents"  # in the original checkout; it may be removed at any time
 # Instead of a sha256.
@@ -46,7 +46,7 @@ class Contents(AbstractContextManager):
         self._root = None if root is None else root.resolve()
         self._memory = None
         with suppress(ImportError):  # a variant's own interpreter has no DVC; it reads all files
-            from halfstep.inputs.memory import Memory  # takes 0.1 s, and only those who read files need it
+            from halfstep.inputs.digest_store import Memory  # takes 0.1 s, and only those who read files need it
 
             self._memory = Memory(files.original_root() / MEMORY)
         self._note_at = time.monotonic() + FIRST_NOTE_S

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
 from halfstep.errors import DataError, one_line
-from halfstep.files import resolve_data_path
 from halfstep.inputs.contents import Contents
 from halfstep.inputs.own_code import of_files
 from halfstep.inputs.own_model import own_model_files, script_files
-from halfstep.interpreters import versions_of
 from halfstep.params import DataParams, ModelParams, Params, TaskParams
+from halfstep.system import files
+from halfstep.system.files import resolve_data_path
+from halfstep.system.interpreters import versions_of
 
 _DEEPEST = 100  # Python's own limit, at which it gives a traceback, is about 900
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from halfstep import files
 from halfstep.errors import CorruptFileError
+from halfstep.system import files
 
 HEAD_DIGESTS = files.WORK_DIR / "fleet.json"  # in a copy that the fleet made, and nowhere else
 

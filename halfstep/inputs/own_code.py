@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from halfstep.files import sha256_file
-from halfstep.imports import ROOT
 from halfstep.inputs.closure import Imports, Module, needed_files
+from halfstep.system.files import sha256_file
+from halfstep.system.imports import ROOT
 
 # The modules that compute what a stage writes. Those of which the imports tell nothing are named beside them: what runs
 # in a process of its own, and rules that fill in or check parameters.
@@ -47,30 +47,20 @@ STARTS: Mapping[str, tuple[str, ...]] = {
         "results/occasions",
         "params/margin",
         "params/measures",
-        "text",
+        "words/text",
     ),
 }
 # What a stage imports and its result does not depend on, with the reason. A folder ends with a slash.
 WITHOUT_EFFECT: Mapping[str, str] = {
     "halfstep/__init__.py": "what a signal does",
-    "halfstep/cache.py": "messages on DVC's cache",
-    "halfstep/child.py": "how a child process answers",
     "halfstep/cli.py": "how a program begins and ends",
-    "halfstep/commands.py": "how programs are run",
     "halfstep/errors.py": "messages",
-    "halfstep/files.py": "where and how files are written, not what is in them",
-    "halfstep/fork_server.py": "how processes are started",
-    "halfstep/imports.py": "how fast Python imports",
     "halfstep/inputs/": "how the files in data/keys are computed, on which the stages depend",
-    "halfstep/interpreters.py": "in which interpreter processes are started",
-    "halfstep/lent.py": "where such an interpreter finds packages",
-    "halfstep/locking.py": "which process may write",
     "halfstep/machine/": "how data/environment.json is computed, on which `profile` depends; messages",
     "halfstep/params/": "how params.yaml is read: dvc.yaml lists the parameters, and STARTS the rules with an effect",
-    "halfstep/supervision.py": "what is said of a crash",
-    "halfstep/telling.py": "messages to a fleet",
-    "halfstep/terminal.py": "how wide tables are printed",
-    "halfstep/text.py": "words in messages; of `compare`, which writes them, it is one of STARTS",
+    "halfstep/words/console.py": "how wide tables are printed",
+    "halfstep/words/text.py": "words in messages; of `compare`, which writes them, it is one of STARTS",
+    "halfstep/system/": "how processes start and end, and how files are written, not what is in them",
     "halfstep/tracking/": "MLflow is a view of the results",
 }
 

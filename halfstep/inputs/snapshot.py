@@ -12,14 +12,14 @@ from typing import Any
 
 import yaml
 
-from halfstep import files
 from halfstep.errors import ChangedInputsError, HalfstepError, printable
-from halfstep.imports import template
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.head_digests import read_head_digests
 from halfstep.params import load, read
 from halfstep.params.reading import PARAMS_FILE, parse_tree
-from halfstep.text import joined
+from halfstep.system import files
+from halfstep.system.imports import template
+from halfstep.words.text import joined
 
 _SHOWN = 3
 _LONGEST = 40  # characters of a value

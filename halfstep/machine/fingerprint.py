@@ -14,9 +14,9 @@ from typing import Any
 
 import psutil
 
-from halfstep import files
 from halfstep.machine import cgroups
 from halfstep.machine.gpus import Gpu, Visible, visible
+from halfstep.system import files
 
 # Libraries whose version changes the speed of a step.
 _LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")

@@ -16,7 +16,7 @@ from halfstep.errors import ParameterError, one_line
 from halfstep.params.reading import PARAMS_FILE, dotted, parse_tree, read
 from halfstep.params.rules import broken_rules, did_you_mean
 from halfstep.params.schema import QUANTIZED_POLICIES, Params
-from halfstep.text import yaml_text
+from halfstep.words.text import yaml_text
 
 MAX_LINES = 50  # for each kind of error
 RENAMED = {"compare.accuracy_margin": "compare.quality_margin"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfstep.params.schema import Variant
-from halfstep.text import TRAIN, inference_measure
+from halfstep.words.text import TRAIN, inference_measure
 
 # Settings that change training alone.
 OF_TRAINING = frozenset({"batch_size", "learning_rate", "input_threads", "cache_input", "prefetch_to_device"})

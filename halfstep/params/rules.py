@@ -13,7 +13,7 @@ from halfstep.errors import one_line
 from halfstep.params.derived import GPU_THREAD_MODE, ONEDNN, hidden_precision
 from halfstep.params.margin import accuracy_margin_line
 from halfstep.params.schema import Params, Variant
-from halfstep.text import yaml_text
+from halfstep.words.text import yaml_text
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as part of a parameter's name

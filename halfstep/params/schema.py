@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 
-from halfstep.files import resolve_data_path
-from halfstep.formats import FORMATS, KERAS
 from halfstep.params import derived
-from halfstep.policies import POLICIES, DTypePolicy
+from halfstep.system.files import resolve_data_path
+from halfstep.words.formats import FORMATS, KERAS
+from halfstep.words.policies import POLICIES, DTypePolicy
 
 if TYPE_CHECKING:
     Policy = str

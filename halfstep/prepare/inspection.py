@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.errors import HalfstepError, TaskError, one_line
 from halfstep.params import Variant
 from halfstep.prepare.trying import Inspection, TrialFailure
@@ -26,14 +25,15 @@ from halfstep.results.artifact import write_array
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import ScriptInfo, TaskInfo
 from halfstep.stats.resampling import check_metric
+from halfstep.system import files
 from halfstep.tasks import compiling, examples, fit_call, own, scoring, script, script_files, script_score, user_code
-from halfstep.tasks.classes import classes_of
 from halfstep.tasks.examples import Batch
 from halfstep.tasks.fit_call import FitCall
 from halfstep.tasks.layer_calls import failed_layer
 from halfstep.tasks.ready import ReadyTask, first_weights, from_task
 from halfstep.tasks.spec import CallSite, TaskSpec
 from halfstep.tasks.step_call import StepModel
+from halfstep.tasks.target_classes import classes_of
 from halfstep.tasks.task import Task
 from halfstep.tasks.traced_types import lost_inputs
 from halfstep.tasks.variables import random_state_kept

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from halfstep import files
 from halfstep.errors import ChangedInputsError, CorruptFileError, DataError
 from halfstep.inputs.own_code import code_digest
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
+from halfstep.system import files
 
 _FOLDER = files.WORK_DIR / "prepared"
 

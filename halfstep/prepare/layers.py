@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 
-from halfstep import precision
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.params import Variant
 from halfstep.prepare.trying import LayerList, TrialFailure
-from halfstep.tasks import own, user_code
+from halfstep.tasks import own, precision, user_code
 from halfstep.tasks.fit_call import FitCall, captured
 from halfstep.tasks.images import models
 from halfstep.tasks.layers import layer_paths

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from halfstep.imports import ROOT
 from halfstep.inputs import notebook
 from halfstep.params import TaskParams
+from halfstep.system.imports import ROOT
 from halfstep.tasks.script_tracking import OFF, STORE, libraries_of
 
 _MOST_S = 600.0

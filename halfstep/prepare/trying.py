@@ -16,15 +16,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from halfstep import files
-from halfstep.child import Child, ChildDiedError
 from halfstep.errors import ALL_OF_IT, TaskError
-from halfstep.fork_server import start_server, stop_servers
 from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.system import files
+from halfstep.system.child import Child, ChildDiedError
+from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
-from halfstep.text import joined
+from halfstep.words.text import joined
 
 MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
 WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from halfstep import files
 from halfstep.errors import ProfileError
 from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings
 from halfstep.results.profile import bridge_name
-from halfstep.text import TRAIN
+from halfstep.system import files
+from halfstep.words.text import TRAIN
 
 # Settings that must be those of the baseline where neither entry sets them.
 _LEFT_ALONE = (

@@ -28,7 +28,7 @@ import psutil
 
 from halfstep.machine.gpus import Gpu, Visible, nvml
 from halfstep.results.profile import THROTTLING, GpuConditions
-from halfstep.text import MEASURE_AGAIN
+from halfstep.words.text import MEASURE_AGAIN
 
 THROTTLED_SHARE = 0.01  # of the time between two readings
 SENSORS_EVERY_S = 0.5  # the driver measures no more often than a few times a second

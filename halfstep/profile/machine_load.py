@@ -11,7 +11,7 @@ from itertools import pairwise
 import psutil
 
 from halfstep.results.profile import OTHER_PROGRAMS
-from halfstep.text import measure_again
+from halfstep.words.text import measure_again
 
 _PROFILES = {("-m", "stages.profile"), ("-m", "halfstep.stages.profile")}  # the second one of `halfstep judge`
 

@@ -19,13 +19,13 @@ from multiprocessing.connection import Connection
 
 import psutil
 
-from halfstep.child import Child, ChildDiedError
 from halfstep.errors import HalfstepError, ProfileError
 from halfstep.machine import free_memory
 from halfstep.params import ProfileParams
 from halfstep.profile.records import ArmConfig
 from halfstep.results.profile import BatchTried, LargestBatch
-from halfstep.text import MIB
+from halfstep.system.child import Child, ChildDiedError
+from halfstep.words.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
 STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
@@ -127,7 +127,7 @@ def _supervised(child: Child, limit_mib: int | None) -> Attempt:
 
 def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     """What the child runs: sends the memory that it starts with, then the outcome of the training."""
-    from halfstep.profile import memory  # only the child may import TensorFlow
+    from halfstep.profile import peak_memory  # only the child may import TensorFlow
     from halfstep.tensorflow_import import tf
 
     start_bytes = _own_bytes(psutil.Process())
@@ -135,7 +135,7 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     try:
         per_s = _train_steps(config, batch_size)
         on_gpu = tf.config.list_logical_devices("GPU")
-        connection.send(Attempt(memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes, per_s))
+        connection.send(Attempt(peak_memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes, per_s))
     except (tf.errors.ResourceExhaustedError, MemoryError):
         connection.send(Attempt())
     except (HalfstepError, tf.errors.OpError) as error:

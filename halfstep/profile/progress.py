@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from halfstep import files
 from halfstep.profile.records import Measurement
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.stopping_rule import StoppingRule
 from halfstep.stats.speedup import CONFIDENCE, Speedup
-from halfstep.text import joined, measure_label
+from halfstep.system import files
+from halfstep.words.text import joined, measure_label
 
 INTERVAL_S = 15.0
 _ENDED = {

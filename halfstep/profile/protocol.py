@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from halfstep import files
 from halfstep.profile import extras, gpu_conditions
 from halfstep.profile.machine_load import OtherLoad
 from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.steady_state import unsteady_measures
 from halfstep.results.profile import GpuConditions, Protocol, largest_move
+from halfstep.system import files
 
 BUSY_SHARE = 0.05  # of the machine's cores; if other programs keep more than this busy, the protocol has a warning
 

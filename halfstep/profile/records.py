@@ -14,7 +14,7 @@ from halfstep.profile.plan import Plan
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, Ending, InForce, Protocol, RawTimes
 from halfstep.tasks.spec import TaskSpec
-from halfstep.text import MIB
+from halfstep.words.text import MIB
 
 
 @dataclass(frozen=True)

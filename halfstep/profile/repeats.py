@@ -19,7 +19,6 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from halfstep import files, locking
 from halfstep.errors import BusyError, DataError
 from halfstep.inputs.own_code import code_digest
 from halfstep.machine import fingerprint
@@ -27,6 +26,7 @@ from halfstep.params import Params, ProfileParams
 from halfstep.profile.records import Measurement
 from halfstep.results.artifact import write_array
 from halfstep.results.profile import LargestBatch, RawTimes
+from halfstep.system import files, locking
 
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what

@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halfstep import files
-from halfstep.fork_server import stop_servers
 from halfstep.machine.gpus import visible
 from halfstep.params import ProfileParams
 from halfstep.profile.arms import Arms, order_of_arms
@@ -31,7 +29,9 @@ from halfstep.profile.steady_state import mark_counted
 from halfstep.profile.stopping_rule import StoppingRule, Target
 from halfstep.profile.worker_process import Serve, serve_worker
 from halfstep.results.profile import Protocol, Step
-from halfstep.text import TRAIN
+from halfstep.system import files
+from halfstep.system.fork_server import stop_servers
+from halfstep.words.text import TRAIN
 
 
 def _process_began_s() -> float:

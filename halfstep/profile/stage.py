@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from halfstep import files
 from halfstep.errors import HalfstepError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
@@ -23,6 +22,7 @@ from halfstep.profile.trace import Trace, read_trace
 from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import finished_scores, read_metrics
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tracking import run_logging
 from halfstep.tracking.provenance import commit_text

@@ -23,7 +23,7 @@ from scipy import stats
 
 from halfstep.profile.records import ArmRecord
 from halfstep.results.profile import InferenceCall, Round
-from halfstep.text import inference_measure
+from halfstep.words.text import inference_measure
 
 FEWEST_VALUES = 8  # half of fewer values do not show how much they vary
 FEWEST_FREEDOMS = 4  # of the spread of the other rounds, to leave out the first of a few

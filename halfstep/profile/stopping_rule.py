@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from halfstep import files
 from halfstep.params.measures import measures_of
 from halfstep.profile.differences import bridge_of
 from halfstep.profile.records import ArmRecord, Looks, Measurement
@@ -24,7 +23,8 @@ from halfstep.stats.speedup import (
     shared_repeats,
     speedup_of,
 )
-from halfstep.text import batch_size_of
+from halfstep.system import files
+from halfstep.words.text import batch_size_of
 
 DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
 HOPELESS = 0.95  # of `min_speedup`: an interval below it ends a measure at any width

@@ -24,13 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import files, interpreters, precision
 from halfstep.errors import HalfstepError, ProfileError, TraceError
 from halfstep.machine import fingerprint
 from halfstep.operations.graph_names import node_name
 from halfstep.operations.op_kinds import Layers
 from halfstep.params.derived import GPU_THREAD_MODE
-from halfstep.profile import memory
+from halfstep.profile import peak_memory
 from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
 from halfstep.profile.plan import DROPPED_STEPS, plain_steps
@@ -49,7 +48,8 @@ from halfstep.results.artifact import read_array
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import HOST, AccountRow, Configuration, InForce
 from halfstep.results.training import SCORES, saved_model
-from halfstep.tasks import building, user_code
+from halfstep.system import files, interpreters
+from halfstep.tasks import building, precision, user_code
 from halfstep.tasks.layers import recorded_scopes, with_model
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, tf
@@ -79,7 +79,7 @@ def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker],
         except tf.errors.ResourceExhaustedError as error:
             details = " ".join(error.message.split())[:160]
             spec = config.spec
-            answer = False, OutOfMemory(spec.train.batch_size, memory.peak_bytes(), details, spec.batch_key)
+            answer = False, OutOfMemory(spec.train.batch_size, peak_memory.peak_bytes(), details, spec.batch_key)
         except (HalfstepError, tf.errors.OpError) as error:
             answer = False, " ".join(str(error).split())[:500]
         except Exception as error:  # of the user's own model or task
@@ -196,7 +196,7 @@ class Worker(InferenceWorker):
         The batches that were buffered before are used up first: steps that wait for their input do so from the start.
         """
         with suppress(*MEMORY_ERRORS):
-            memory.reset_peak()
+            peak_memory.reset_peak()
         first_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(self._task.training.buffered_batches)]
         batch_ms = [self._timed(lambda: self._take_batches(1)) for _ in range(INPUT_BATCHES)]
         buffered = max((batch + 1 for batch, ms in enumerate(first_ms) if ms < np.median(batch_ms) / 2), default=0)
@@ -210,7 +210,7 @@ class Worker(InferenceWorker):
 
     def _peak_bytes(self) -> int | None:
         with suppress(*MEMORY_ERRORS):
-            return memory.peak_bytes()
+            return peak_memory.peak_bytes()
         return None
 
     def train_round(self, steps: int, lead_in: int = 0, buffered_batches: int = 0) -> float:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from halfstep.child import Child, ChildDiedError
 from halfstep.errors import ProfileError
 from halfstep.profile.records import ArmConfig, OutOfMemory
-from halfstep.text import MIB
+from halfstep.system.child import Child, ChildDiedError
+from halfstep.words.text import MIB
 
 STOP_TIMEOUT_S = 10.0
 

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
+from halfstep.system import files
 
 SCHEMA_VERSION = "schema_version"
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from halfstep.policies import SIXTEEN_BIT
 from halfstep.results.artifact import Document, Record
+from halfstep.words.policies import SIXTEEN_BIT
 
 AUDIT = "audit.json"
 

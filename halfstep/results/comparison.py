@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from halfstep import files
-from halfstep.outcomes import Outcome, Side, side_of
 from halfstep.results.artifact import Document, Record
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
 from halfstep.results.serving import ExportedFile, in_float32
 from halfstep.results.task import TaskInfo
-from halfstep.text import TRAIN, end_text, ms_text, number_text
+from halfstep.system import files
+from halfstep.words.outcomes import Outcome, Side, side_of
+from halfstep.words.text import TRAIN, end_text, ms_text, number_text
 
 COMPARISON = files.COMPARE / "comparison.json"
 

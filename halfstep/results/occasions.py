@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from halfstep import files
 from halfstep.results.artifact import Document, Record
 from halfstep.results.profile import Protocol
+from halfstep.system import files
 
 FOLDER = files.DATA / "occasions"
 Pair = tuple[str, str]  # names of two arms, whose ratio is that of the first one's time to the second one's

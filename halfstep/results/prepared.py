@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from halfstep import files
 from halfstep.results.artifact import Document
+from halfstep.system import files
 
 TEST_LABELS = "test_labels.npy"  # of images
 TEST_CLASSES = "classes_of_test.npy"  # of other tasks whose targets are classes

@@ -14,13 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from halfstep import files
 from halfstep.params import Variant
 from halfstep.params.measures import OF_TRAINING
-from halfstep.policies import POLICIES, DTypePolicy
 from halfstep.results.artifact import Document, Record, read_array, read_table, write_array, write_table
 from halfstep.results.audit import AUDIT, ModelAudit
-from halfstep.text import TRAIN
+from halfstep.system import files
+from halfstep.words.policies import POLICIES, DTypePolicy
+from halfstep.words.text import TRAIN
 
 SUMMARY = "summary.json"
 THROTTLING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})

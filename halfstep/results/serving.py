@@ -12,8 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from halfstep import files
-from halfstep.formats import FORMATS
 from halfstep.results.artifact import Document, Record, read_array, read_table, write_table
 from halfstep.results.profile import (
     SUMMARY,
@@ -28,6 +26,8 @@ from halfstep.results.profile import (
 )
 from halfstep.results.task import TaskInfo
 from halfstep.results.training import check_test_examples, correct, read_scores
+from halfstep.system import files
+from halfstep.words.formats import FORMATS
 
 SERVING = files.SERVE / "serving.json"
 _CALLS = TABLES["calls"][0]

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from halfstep import files
 from halfstep.params import Params
 from halfstep.results.artifact import Document, Record
+from halfstep.system import files
 
 TASK_INFO = files.PREPARED / "task.json"
 IMAGES = "images"

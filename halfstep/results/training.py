@@ -13,10 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import ConfigDict, model_validator
 
-from halfstep import files
 from halfstep.errors import ComparisonError, DataError
 from halfstep.results.artifact import Document, Record, read_array, read_table, write_array
 from halfstep.results.task import TaskInfo
+from halfstep.system import files
 
 METRICS, HISTORY = "metrics.json", "history.csv"
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"

@@ -20,22 +20,22 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.errors import HalfstepError, TaskError, one_line
-from halfstep.formats import FORMATS
 from halfstep.inputs.own_code import of_files
 from halfstep.params import Variant
-from halfstep.policies import SIXTEEN_BIT
 from halfstep.profile.worker import compiled_prediction
 from halfstep.results.artifact import write_array
 from halfstep.results.serving import Export, outputs_file
 from halfstep.results.training import saved_model
 from halfstep.serve import runtimes
 from halfstep.serve.records import INPUTS, Exported, Request
+from halfstep.system import files
 from halfstep.tasks import building, user_code
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tensorflow_import import keras, tf
+from halfstep.words.formats import FORMATS
+from halfstep.words.policies import SIXTEEN_BIT
 
 CALIBRATION_EXAMPLES = 200  # of the training data, for the ranges of int8; never test data
 _LONGEST_REASON, _SHOWN = 200, 3

@@ -9,14 +9,14 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
-from halfstep.child import Child, ChildDiedError
 from halfstep.machine import fingerprint
 from halfstep.params import Params
 from halfstep.results.serving import Export
 from halfstep.results.training import read_metrics
 from halfstep.serve.process import EXPORTING, export_training
 from halfstep.serve.records import Exported, Request
+from halfstep.system import files
+from halfstep.system.child import Child, ChildDiedError
 from halfstep.tasks.spec import TaskSpec
 
 

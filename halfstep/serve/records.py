@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.formats import KERAS
 from halfstep.profile.records import ArmConfig
 from halfstep.results.artifact import Document
 from halfstep.results.serving import Export
+from halfstep.system import files
+from halfstep.words.formats import KERAS
 
 INPUTS = "inputs.npz"
 _EXPORTED = "exported.json"

@@ -9,9 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from halfstep import files
 from halfstep.errors import TrackingError
-from halfstep.formats import KERAS
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.machine import fingerprint
 from halfstep.params import Params, ProfileParams
@@ -26,9 +24,11 @@ from halfstep.results.training import read_metrics
 from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
 from halfstep.serve.process import serve_format
 from halfstep.serve.records import INPUTS, Exported, ServedConfig
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
+from halfstep.words.formats import KERAS
 
 _EXPORTS = ".exports"  # in the folder that a measurement is kept in
 Trainings = Mapping[tuple[str, int], Exported]  # by variant and seed

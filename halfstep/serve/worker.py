@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import precision
-from halfstep.formats import KERAS
 from halfstep.params.derived import GPU_THREAD_MODE
-from halfstep.profile import memory, worker
+from halfstep.profile import peak_memory, worker
 from halfstep.profile.records import ArmSettings, Calibration
 from halfstep.results.profile import Configuration, InForce
 from halfstep.serve import runtimes
 from halfstep.serve.records import ServedConfig
-from halfstep.tasks import building
+from halfstep.tasks import building, precision
 from halfstep.tensorflow_import import keras, tf
+from halfstep.words.formats import KERAS
 
 _TRIES = 4  # to find how many calls take `ROW_MS`
 ROW_MS = 1.0  # a row of inference.csv is as many calls as take so long together
@@ -60,7 +59,7 @@ class FormatWorker(worker.InferenceWorker):
         row_ms = {size: ms * self._calls_together.get(size, 1) for size, ms in latency_ms.items()}
         peak = None
         with suppress(*worker.MEMORY_ERRORS):
-            peak = memory.peak_bytes()
+            peak = peak_memory.peak_bytes()
         return Calibration(None, 0.0, 0, peak, self._startup_s, row_ms, cold_calls)
 
     def settings(self) -> ArmSettings:

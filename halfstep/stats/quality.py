@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from halfstep.outcomes import Outcome
 from halfstep.stats.speedup import CONFIDENCE, Interval
+from halfstep.words.outcomes import Outcome
 
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _LARGEST_Z = 8.0  # a one-sided p-value of 6e-16

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from halfstep.errors import ComparisonError
-from halfstep.outcomes import Side, side_of
-from halfstep.text import MEASURE_AGAIN, batch_size_of
+from halfstep.words.outcomes import Side, side_of
+from halfstep.words.text import MEASURE_AGAIN, batch_size_of
 
 CONFIDENCE = 0.95
 # Repeats after which a measure may end early. Each of these interim looks spends 0.5 % of the 5 % that an interval may

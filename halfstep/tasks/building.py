@@ -6,10 +6,10 @@ import functools
 import multiprocessing
 from dataclasses import replace
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.system import files
 from halfstep.tasks import compiling, fit_call, float32_layers, own, user_code
 from halfstep.tasks.batches import TrainingData, from_step
 from halfstep.tasks.images import task as images

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from halfstep import precision
 from halfstep.errors import TaskError
 from halfstep.params import Variant
-from halfstep.tasks import layer_calls, traced_types, user_code
+from halfstep.tasks import layer_calls, precision, traced_types, user_code
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.float32_layers import Float32Layers, verified
 from halfstep.tasks.ready import ReadyTask

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import files
 from halfstep.errors import TaskError
+from halfstep.system import files
 from halfstep.tasks.variables import random_states, set_random_states
 from halfstep.tensorflow_import import keras
 

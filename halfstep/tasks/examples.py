@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.errors import TaskError
+from halfstep.system import files
 from halfstep.tensorflow_import import keras, tf
 
 ARRAYS, STRUCTURE = "examples.npz", "examples.json"

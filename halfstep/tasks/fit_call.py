@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.system import files
 from halfstep.tasks import examples, script, script_score
 from halfstep.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from halfstep.tasks.callbacks import redirected

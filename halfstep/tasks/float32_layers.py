@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfstep.errors import PrecisionError
-from halfstep.imports import stages_package
 from halfstep.operations.layer_scopes import innermost_layer
+from halfstep.system.imports import stages_package
 from halfstep.tasks.layers import is_named, layer_paths, recorded_scopes, with_model
 from halfstep.tasks.traced_types import SIXTEEN_BITS, computes_in_16_bits, trace
 from halfstep.tasks.variables import has_step_of_keras

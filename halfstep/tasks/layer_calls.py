@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from halfstep.policies import SIXTEEN_BIT
 from halfstep.tasks.layers import is_named
 from halfstep.tensorflow_import import keras, tf
+from halfstep.words.policies import SIXTEEN_BIT
 
 _FAILED = "_halfstep_failed_layer"  # of an exception
 _NODE = re.compile(r"[\w.-]+(?:/[\w.-]*)+")  # of a graph: the scopes that it is in, and its name

@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import TaskParams
+from halfstep.system import files
 from halfstep.tasks import user_code
 from halfstep.tasks.output import output_to
 from halfstep.tasks.task import Task

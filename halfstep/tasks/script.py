@@ -27,19 +27,19 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.inputs import notebook
 from halfstep.inputs.closure import parsed, source_of
 from halfstep.inputs.own_model import USE_A_STEP
 from halfstep.inputs.own_model import script_files as script_files_of
 from halfstep.params import TaskParams
+from halfstep.system import files
 from halfstep.tasks import script_files, script_tracking, step_call, user_code
 from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.output import output_to
 from halfstep.tasks.spec import CallSite
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
-from halfstep.text import joined
+from halfstep.words.text import joined
 
 _POLICY = "dtype_policy"  # its name in Keras's global state
 _SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ

@@ -14,8 +14,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from halfstep import files
-from halfstep.locking import try_lock
+from halfstep.system import files
+from halfstep.system.locking import try_lock
 
 _CODE = (".py", ".pyc", ".so", ".pth")
 _OF_GIT = f"{os.sep}.git{os.sep}"  # as MLflow reads it for the commit of a run

@@ -15,7 +15,7 @@ from halfstep.params.margin import ACCURACY, MEAN_ACCURACY, NEGATIVE_LOSS
 from halfstep.tasks import user_code
 from halfstep.tasks.examples import Batch
 from halfstep.tensorflow_import import keras, tf
-from halfstep.text import joined
+from halfstep.words.text import joined
 
 _SPARSE = ("sparse_categorical_crossentropy",)
 _ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")

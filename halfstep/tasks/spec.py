@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfstep import files
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams
+from halfstep.system import files
 
 SCRIPT_LOGS = files.WORK_DIR / "script"  # what scripts print
 FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged

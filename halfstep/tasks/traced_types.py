@@ -20,7 +20,7 @@ from halfstep.results.training import LARGEST_FLOAT16
 from halfstep.tasks.layers import layer_paths, recorded_scopes
 from halfstep.tasks.variables import has_step_of_keras, random_state_kept
 from halfstep.tensorflow_import import keras, tf
-from halfstep.text import number_text
+from halfstep.words.text import number_text
 
 SIXTEEN_BITS = frozenset({tf.float16, tf.bfloat16})
 NAMES_OF_16_BITS = frozenset(dtype.name for dtype in SIXTEEN_BITS)

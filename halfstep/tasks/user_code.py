@@ -16,8 +16,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from halfstep import files
 from halfstep.errors import ALL_OF_IT, HalfstepError, ModelError, one_line
+from halfstep.system import files
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less

@@ -6,12 +6,12 @@ incomplete if its tracking server failed.
 
 from __future__ import annotations
 
-from halfstep import files
 from halfstep.errors import TrackingError
 from halfstep.params import Params
 from halfstep.results.serving import read_served
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import finished_scores, read_metrics, saved_model
+from halfstep.system import files
 from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import RunIdentity, Tracker

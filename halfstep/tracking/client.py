@@ -6,7 +6,7 @@ import functools
 
 import mlflow
 
-from halfstep.imports import quick_imports
+from halfstep.system.imports import quick_imports
 from halfstep.tracking import creation, store
 
 

@@ -10,8 +10,8 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from halfstep.files import atomic_path
-from halfstep.locking import try_lock
+from halfstep.system.files import atomic_path
+from halfstep.system.locking import try_lock
 from halfstep.tracking import store
 
 _CREATE_S = 60.0  # to create the tables takes seconds

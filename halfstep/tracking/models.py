@@ -17,7 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 
-from halfstep import files
+from halfstep.system import files
 from halfstep.tracking.active_run import ActiveRun
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from halfstep import files
-from halfstep.commands import git
 from halfstep.errors import CommandError
 from halfstep.inputs.head_digests import read_head_digests
 from halfstep.machine import fingerprint
+from halfstep.system import files
+from halfstep.system.commands import git
 
 CHECKOUT_TAG = "halfstep.checkout"
 FOLDER_TAG = "halfstep.folder"

@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from halfstep import files
-from halfstep.escaping import markdown_text, table_text, truncated_markdown
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import AUDIT
 from halfstep.results.prepared import PREPARED_INFO, TEST_LABELS, PreparedInfo
@@ -22,8 +20,10 @@ from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
 from halfstep.results.serving import Served, read_served_scores, timing_dir
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
+from halfstep.system import files
 from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun
 from halfstep.tracking.tracker import RunIdentity
+from halfstep.words.escaping import markdown_text, table_text, truncated_markdown
 
 Logger = Callable[[ActiveRun], None]
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from halfstep import files
 from halfstep.errors import TrackingError, without_password
-from halfstep.files import original_root
 from halfstep.params import TrackingParams
+from halfstep.system import files
+from halfstep.system.files import original_root
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfstep import precision
 from halfstep.errors import TaskError
+from halfstep.system.telling import tell
+from halfstep.tasks import precision
 from halfstep.tasks.user_code import REPEAT, UNEVEN
-from halfstep.telling import tell
 from halfstep.tensorflow_import import keras
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import files, locking
 from halfstep.errors import DataError
 from halfstep.inputs import digests
 from halfstep.inputs.own_code import code_digest
 from halfstep.params import Params
+from halfstep.system import files, locking
 from halfstep.train.callbacks import Epoch
 
 FOLDER_VARIABLE = "HALFSTEP_CHECKPOINTS"  # of each machine

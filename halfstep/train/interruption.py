@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from halfstep import supervision
+from halfstep.system import supervision
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GRACE_S = 7.0  # for the current step, the checkpoint, and the end of the MLflow run

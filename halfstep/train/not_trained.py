@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from halfstep import files
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.machine import fingerprint
 from halfstep.params import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import TrainingMetrics, write_not_trained
+from halfstep.system import files
 from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker

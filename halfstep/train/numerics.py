@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import precision
 from halfstep.results.training import LARGEST_FLOAT16, Overflow
+from halfstep.tasks import precision
 from halfstep.tasks.float32_layers import in_float32, is_functional
 from halfstep.tasks.layers import layer_paths, replaced_calls
 from halfstep.tasks.ready import ReadyTask

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from halfstep import files
 from halfstep.errors import TrainingCodeError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
+from halfstep.system import files
+from halfstep.system.telling import say
 from halfstep.tasks.images.dataset import open_prepared
 from halfstep.tasks.spec import TaskSpec
-from halfstep.telling import say
 from halfstep.tracking import models, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker

@@ -17,14 +17,13 @@ import psutil
 from numpy.typing import NDArray
 from scipy import stats
 
-from halfstep import files, precision
 from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
-from halfstep.files import require_free_space
 from halfstep.machine import fingerprint, free_memory
 from halfstep.params import TrainParams, Variant
-from halfstep.policies import FLOAT32
 from halfstep.results.training import Overflow, TrainingMetrics
-from halfstep.tasks import building, scoring, user_code
+from halfstep.system import files
+from halfstep.system.files import require_free_space
+from halfstep.tasks import building, precision, scoring, user_code
 from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.spec import TaskSpec
@@ -33,6 +32,7 @@ from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, Tr
 from halfstep.train.fitting import Callbacks, Fit
 from halfstep.train.numerics import located_overflow, located_underflow
 from halfstep.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
+from halfstep.words.policies import FLOAT32
 
 # A step that runs operation by operation keeps each result: 6.5 GiB instead of 1.9 for ResNet-50 at 128 px, batch 16.
 _MEMORY_OF_LOOKING = 3

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from halfstep import files
 from halfstep.advise.advice import Advice, advice_of
 from halfstep.advise.command import main
 from halfstep.params import Params, Variant
 from halfstep.results.comparison import COMPARISON, Comparison, Reason, Remedy
+from halfstep.system import files
 
 COMMAND = (
     "dvc exp run -S '++variants.float32_cache_input_on={policy: float32, cache_input: true, parent: float32}' "

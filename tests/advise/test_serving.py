@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from halfstep.advise.serving import EXPORT_LINES, serving_lines, untried
-from halfstep.formats import FORMATS, KERAS
 from halfstep.params import Params
 from halfstep.results.comparison import Serving
 from halfstep.serve import runtimes
+from halfstep.words.formats import FORMATS, KERAS
 from tests.advise.test_advice import comparison
 
 NAMES = [name for name in FORMATS if name != KERAS and not FORMATS[name].missing]

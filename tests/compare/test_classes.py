@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.compare.document import document_of
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.errors import ComparisonError
 from halfstep.results.comparison import Candidate
 from halfstep.results.training import PREDICTIONS
+from halfstep.system import files
 from tests.small_study import CLASSES, SEEDS, SmallStudy, labels
 
 DOG = CLASSES.index("dog")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of, judged
 from halfstep.compare.metrics import tracking_metrics, tracking_tags
 from halfstep.params import CompareParams
 from halfstep.results.profile import same_weights_file
+from halfstep.system import files
 from tests.small_study import IMAGES, SEEDS, SmallStudy
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.compare.document import document_of
 from halfstep.compare.gate import check_gate
 from halfstep.compare.report.html import render_report
@@ -16,6 +15,7 @@ from halfstep.compare.report.markdown import render_markdown
 from halfstep.errors import GateError
 from halfstep.results.comparison import Comparison
 from halfstep.results.training import METRICS, PREDICTIONS
+from halfstep.system import files
 from halfstep.tasks import Task, scoring
 from halfstep.train import training
 from tests.small_study import CLASSES, FAILED, IMAGES, SEEDS, VARIANTS, SmallStudy

@@ -14,12 +14,12 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.results import comparison as document
 from halfstep.results.comparison import COMPARISON
+from halfstep.system import files
 from stages.compare import main
 from tests.small_study import CONFIGURATION, SmallStudy, write_results_of
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.next_steps import next_steps
@@ -19,6 +18,7 @@ from halfstep.errors import ComparisonError, CorruptFileError, DataError, Parame
 from halfstep.results.training import SCORES
 from halfstep.stats.bootstrap import MetricChange
 from halfstep.stats.scores import ScoreChange
+from halfstep.system import files
 from tests.small_study import IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
 
 MARGIN = 0.02

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from halfstep import files
 from halfstep.compare.document import document_of
 from halfstep.compare.metrics import dvc_metrics
 from halfstep.compare.report import serving as report
@@ -16,6 +15,7 @@ from halfstep.results.artifact import write_array
 from halfstep.results.comparison import Serving
 from halfstep.results.profile import InferenceCall, ProfileSummary, Protocol
 from halfstep.results.serving import SERVING, Export, Served, outputs_file, write_times
+from halfstep.system import files
 from tests.small_study import (
     CONFIGURATION,
     SEEDS,

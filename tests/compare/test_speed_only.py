@@ -12,15 +12,15 @@ import pytest
 from mlflow import MlflowClient
 from rich.console import Console
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.gate import gate_of
 from halfstep.compare.next_steps import next_steps
-from halfstep.compare.text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
+from halfstep.compare.ratio_text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
 from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams
+from halfstep.system import files
 from stages.compare import main
 from tests.small_study import SPEEDUPS, SmallStudy, html_of, settings_in_force, terminal_of, write_results_of
 

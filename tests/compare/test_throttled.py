@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
 from halfstep.compare.next_steps import next_steps
@@ -19,6 +18,7 @@ from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.verdict import throttled_measures
 from halfstep.compare.words import verdict_sentence
 from halfstep.results.profile import GpuConditions
+from halfstep.system import files
 from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, terminal_of
 
 GPU = GpuConditions(

@@ -13,7 +13,7 @@ from halfstep.params import CompareParams
 from halfstep.results.comparison import Verdict
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import Speedup
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tests.small_study import measured_speedup, speedup_between
 
 MARGIN = 0.01

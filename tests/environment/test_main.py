@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from halfstep import files
 from halfstep.environment.writing import remove_unlisted_arms
 from halfstep.inputs.head_digests import HEAD_DIGESTS
 from halfstep.params import TrainParams
+from halfstep.system import files
 
 KEYS = ["compare", "model", "prepare", "profile", "serve", "source", "task", "tracking", "train"]
 

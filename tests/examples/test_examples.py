@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.train.training import train
 from tests.tasks.conftest import prepare_task

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from halfstep import files
+from halfstep.system import files
 from tests.faults.cases import Arrange, Case
 
 _FOLDER = {"data": {"source": "folder", "path": "pictures", "image_size": 8}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import locking
+from halfstep.system import locking
 from tests.faults.cases import Arrange, Case
 
 _STUDY = {"train": {"variants": ["float32"], "seeds": [1]}}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep import files
+from halfstep.system import files
 from tests.faults.cases import Arrange, Case
 
 FLOAT32 = files.train_dir("float32", 1)

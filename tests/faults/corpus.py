@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from halfstep import files
 from halfstep.compare.study import load_study
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.machine import fingerprint
@@ -20,6 +19,7 @@ from halfstep.params import DataParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.task import TASK_INFO, images_task
 from halfstep.results.training import finished_scores
+from halfstep.system import files
 
 POSITIONS = 16
 VARIANT = "float32"

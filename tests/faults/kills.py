@@ -31,10 +31,10 @@ import psutil
 import yaml
 from mlflow import MlflowClient
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.params import DataParams
 from halfstep.prepare.images.pipeline import prepare
+from halfstep.system import files
 
 ROOT = Path(__file__).parents[2]
 MARK = "HALFSTEP_KILLS"  # environment variable of every process that is started here

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from tests.faults.cases import Case, all_cases, main
 from tests.programs import STAGES, module_of
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import CorruptFileError
+from halfstep.system import files
 from tests.faults import corpus
 
 DAMAGES_PER_FILE = 36  # 16 truncations, 16 flipped bits and 4 others
@@ -56,7 +56,7 @@ PIPELINE = """
 stages:
   prepare:
     cmd: >-
-      python -c "from halfstep import files; files.write_text(files.PREPARED / 'a.csv', 'a' * 999);
+      python -c "from halfstep.system import files; files.write_text(files.PREPARED / 'a.csv', 'a' * 999);
       files.write_manifest(files.PREPARED)"
     outs: [data/prepared]
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from halfstep import files
+from halfstep.system import files
 from tests.programs import module_of
 from tests.small_study import training_metrics
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep import precision
 from halfstep.errors import PrecisionError
 from halfstep.machine import fingerprint, gpus
 from halfstep.params import Variant
+from halfstep.tasks import precision
 
 PLAIN = Variant(policy="float32")
 without_gpu = pytest.mark.skipif(bool(fingerprint.gpus()), reason="this machine has a GPU")

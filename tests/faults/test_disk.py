@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import DataError
 from halfstep.params import DataParams
 from halfstep.prepare.images.pipeline import prepare
+from halfstep.system import files
 
 SIZE_KIB = 256
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
+from halfstep.system import files
 from halfstep.tasks.images import dataset
 
 

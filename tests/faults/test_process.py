@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from tests.faults.cases_of_own_code import PARAMS, from_generator, own_code
 from tests.programs import module_of
 

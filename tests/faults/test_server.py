@@ -12,8 +12,8 @@ import pytest
 import yaml
 from werkzeug.serving import make_ssl_devcert
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from stages import prepare as prepare
 from tests.faults.servers import SMALL, FaultyServer, WithPassword, hello, serving
 

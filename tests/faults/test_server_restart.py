@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.params import Params
+from halfstep.system import files
 from halfstep.tracking import active_run, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from halfstep import files
 from halfstep.cli import cli_entry
-from halfstep.locking import machine_lock
 from halfstep.params import Params
 from halfstep.profile import stage as profile_stage_module
+from halfstep.system import files
+from halfstep.system.locking import machine_lock
 from stages import compare as compare
 from stages import environment as environment
 from stages import prepare as prepare

@@ -12,8 +12,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep import files
 from halfstep.params import Params, TrackingParams, TrainParams
+from halfstep.system import files
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import FaultyServer, mlflow_server

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halfstep import files
 from halfstep.errors import FleetError
 from halfstep.fleet import cluster, node, program, remote, train, tree
 from halfstep.fleet.cluster import Node
 from halfstep.params import FleetParams, ModelParams, Params, TaskParams, TrackingParams
+from halfstep.system import files
 from halfstep.tracking import provenance
 
 REMOTE = "[core]\n    remote = store\n['remote \"store\"']\n    url = ../../remote\n"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from halfstep import files
+from halfstep.system import files
 from tests.frozen import FOLDER, pack
 from tests.frozen.test_frozen import compared, texts_of
 from tools.benchmarks.checkout import cloned, resolved

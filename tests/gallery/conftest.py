@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halfstep import files
 from halfstep.results.comparison import Candidate, Comparison
+from halfstep.system import files
 from tests.frozen import FOLDER
 from tools.gallery import results, studies
 from tools.gallery.results import Result

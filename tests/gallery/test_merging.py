@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from halfstep.results.comparison import Ratio
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tests.gallery.conftest import Make
 from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
 from tools.gallery.results import Results

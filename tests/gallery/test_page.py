@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.errors import DataError
 from halfstep.results.comparison import Candidate
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tests.gallery.conftest import KNOWN, Make, scaled
 from tools.gallery import page, studies
 from tools.gallery.merging import by_machine

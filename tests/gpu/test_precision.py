@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 MATMUL = """
 import json, sys
 import numpy as np
-from halfstep import precision
+from halfstep.tasks import precision
 from halfstep.params import Variant
 from halfstep.tensorflow_import import tf
 
@@ -35,7 +35,7 @@ print(json.dumps({"largest_error": float(np.abs(product.numpy() - exact).max())}
 """
 STEP = """
 import sys
-from halfstep import precision
+from halfstep.tasks import precision
 from halfstep.params import Variant
 from halfstep.tensorflow_import import keras, tf
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
-from halfstep.fork_server import stop_servers
 from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
@@ -25,6 +23,8 @@ from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker_process import WorkerProcess, serve_worker
+from halfstep.system import files
+from halfstep.system.fork_server import stop_servers
 from halfstep.tasks.spec import TaskSpec
 
 pytestmark = pytest.mark.gpu

@@ -156,7 +156,7 @@ def test_locked_memory_is_done_without(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_interpreter_without_dvc_reads_all_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read(folder)
-    monkeypatch.setitem(sys.modules, "halfstep.inputs.memory", None)
+    monkeypatch.setitem(sys.modules, "halfstep.inputs.digest_store", None)
     assert read(folder) == first
 
 

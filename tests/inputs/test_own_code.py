@@ -14,11 +14,34 @@ from halfstep.inputs.own_code import STARTS, WITHOUT_EFFECT, code_digest, code_f
 from tests import warm
 
 WITHOUT_STAGES = (
-    *("machine/fingerprint.py", "params/schema.py", "__init__.py", "__main__.py", "cache.py", "cli.py"),
-    *("errors.py", "files.py", "fork_server.py", "interpreters.py", "lent.py", "imports.py", "locking.py"),
-    *("supervision.py", "telling.py", "terminal.py", "child.py", "commands.py", "inputs/own_code.py", "init.py"),
+    *("machine/fingerprint.py", "params/schema.py", "__init__.py", "__main__.py", "system/dvc_cache.py", "cli.py"),
+    *(
+        "errors.py",
+        "system/files.py",
+        "system/fork_server.py",
+        "system/interpreters.py",
+        "system/lent.py",
+        "system/imports.py",
+        "system/locking.py",
+    ),
+    *(
+        "system/supervision.py",
+        "system/telling.py",
+        "words/console.py",
+        "system/child.py",
+        "system/commands.py",
+        "inputs/own_code.py",
+        "init.py",
+    ),
     *("judge.py", "workspace.py", "environment/preflight.py", "tracking/tracker.py", "advise/__init__.py"),
-    *("remedies.py", "fleet/tree.py", "prepare/stage.py", "train/stage.py", "train/leaving.py", "compare/stage.py"),
+    *(
+        "advise/remedies.py",
+        "fleet/tree.py",
+        "prepare/stage.py",
+        "train/stage.py",
+        "train/leaving.py",
+        "compare/stage.py",
+    ),
 )
 # The stages that run again after an edit of the file. Each package is here: one without a stage changes no result.
 EDITS = {
@@ -31,7 +54,7 @@ EDITS = {
     "serve/exporting.py": {"serve"},
     "serve/exports.py": {"serve"},
     "serve/worker.py": {"serve"},
-    "formats.py": {"serve", "compare"},
+    "words/formats.py": {"serve", "compare"},
     "results/serving.py": {"serve", "compare"},
     "compare/verdict.py": {"compare"},
     "compare/serving.py": {"compare"},
@@ -51,16 +74,16 @@ EDITS = {
     "params/derived.py": {"train", "profile", "serve"},
     "params/margin.py": {"compare"},
     "params/measures.py": {"profile", "serve", "compare"},
-    "outcomes.py": {"profile", "serve", "compare"},
-    "policies.py": {"prepare", "train", "profile", "serve", "compare"},
-    "precision.py": {"prepare", "train", "profile", "serve"},
+    "words/outcomes.py": {"profile", "serve", "compare"},
+    "words/policies.py": {"prepare", "train", "profile", "serve", "compare"},
+    "tasks/precision.py": {"prepare", "train", "profile", "serve"},
     "tensorflow_import.py": {"prepare", "train", "profile", "serve"},
-    "escaping.py": {"prepare"},
-    "text.py": {"compare"},
+    "words/escaping.py": {"prepare"},
+    "words/text.py": {"compare"},
     **{module: set[str]() for module in WITHOUT_STAGES},
 }
 # What only modules of `WITHOUT_EFFECT` import, by stage.
-ESCAPING, FORMATS = "halfstep/escaping.py", "halfstep/formats.py"
+ESCAPING, FORMATS = "halfstep/words/escaping.py", "halfstep/words/formats.py"
 LOADED_BY_THESE = {
     "prepare": (FORMATS,),
     "train": (

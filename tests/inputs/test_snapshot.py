@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import ChangedInputsError
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import parse
+from halfstep.system import files
 
 PARAMS = """\
 train:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.machine import cgroups
+from halfstep.system import files
 
 V2_MOUNT = "35 24 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
 USER_SLICE = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u42.scope"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.machine import cgroups, fingerprint
+from halfstep.system import files
 
 
 def test_fingerprint_is_stable_and_valid_json() -> None:

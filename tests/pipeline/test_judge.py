@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from halfstep import files
 from halfstep.__main__ import main
 from halfstep.results.comparison import COMPARISON, Comparison
+from halfstep.system import files
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
 

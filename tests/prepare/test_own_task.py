@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
 from halfstep.results.task import TASK_INFO, TaskInfo, left_out, resolved
+from halfstep.system import files
 from tests.tasks.conftest import Own
 from tests.tasks.conftest import own as own
 from tests.tasks.test_own_steps import GAN

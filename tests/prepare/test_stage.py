@@ -18,8 +18,8 @@ import yaml
 from PIL import Image, PngImagePlugin
 from PIL.TiffImagePlugin import IFDRational
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from tests import warm
 
 MARKER = "S3CRETPLACE"  # in every kind of metadata

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfstep import files
 from halfstep.params import Variant
 from halfstep.profile.records import ArmRecord, ArmSettings
+from halfstep.system import files
 from tests.small_study import CONFIGURATION, settings_in_force
 
 # The last variant also differs in a setting, so that a bridging arm is measured with it.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
+from halfstep.system import files
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from halfstep import files
 from halfstep.params import CompareParams, Params, TrainParams
 from halfstep.profile.stage import _configs, _trained, _training_seconds, finished_variants
+from halfstep.system import files
 from tests.small_study import training_metrics
 
 PARAMS = Params(train=TrainParams(seeds=(4, 5)))

@@ -7,7 +7,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from halfstep import files
 from halfstep.errors import ProfileError
 from halfstep.machine import cgroups
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
@@ -16,8 +15,9 @@ from halfstep.profile.max_batch import LARGEST, Attempt, largest_batch, try_batc
 from halfstep.profile.records import ArmConfig
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import LargestBatch
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
-from halfstep.text import MIB
+from halfstep.words.text import MIB
 
 MODELS = """
 import os

@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-from halfstep import files, fork_server
 from halfstep.errors import ProfileError
 from halfstep.machine.gpus import cuda
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
@@ -26,6 +25,7 @@ from halfstep.profile.records import ArmConfig, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.worker_process import Serve
+from halfstep.system import files, fork_server
 from halfstep.tasks.spec import TaskSpec
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100, mixed

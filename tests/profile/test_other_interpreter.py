@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from halfstep import interpreters
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker_process import WorkerProcess
+from halfstep.system import interpreters
 from halfstep.tasks.spec import TaskSpec
 from tests.other_interpreter import other_interpreter
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import ProfileError
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.differences import check_configurations
@@ -16,6 +15,7 @@ from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from tests.profile.arm_records import arm_record
 

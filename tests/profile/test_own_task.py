@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import ProfileError
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
@@ -16,6 +15,7 @@ from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmConfig, Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.runner import MeasurementContext, measure
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own

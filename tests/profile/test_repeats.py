@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import BusyError
 from halfstep.params import CompareParams, Params, ProfileParams, TrainParams
 from halfstep.profile.repeats import MAX_FOLDERS, amounts, measurement_key, opened
+from halfstep.system import files
 
 ASKED = amounts(ProfileParams(), 1.05)
 INPUTS = {"machine": "a CPU", "data": "0" * 64}

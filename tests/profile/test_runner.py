@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from halfstep import files
 from halfstep.errors import ProfileError
 from halfstep.machine import fingerprint
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
@@ -45,6 +44,7 @@ from halfstep.results.profile import (
     write_profile,
 )
 from halfstep.stats.speedup import final_confidence
+from halfstep.system import files
 from halfstep.tasks.images import models
 from halfstep.tasks.images.dataset import open_prepared
 from halfstep.tasks.spec import TaskSpec

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.profile.records import ArmRecord, Calibration, Measurement
 from halfstep.profile.stopping_rule import StoppingRule, Target
 from halfstep.results.profile import InferenceCall, Round
 from halfstep.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
+from halfstep.system import files
 from tests.profile.arm_records import BRIDGE, arm_record
 from tests.small_study import settings_in_force
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.fork_server import stop_servers
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker_process import WorkerProcess
+from halfstep.system.fork_server import stop_servers
 from halfstep.tasks.spec import TaskSpec
 
 

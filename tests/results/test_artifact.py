@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.params import Variant
 from halfstep.results.artifact import Document, read_array, read_table, write_table
@@ -40,6 +39,7 @@ from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import SUMMARY, BatchTried, GpuConditions, LargestBatch, ProfileSummary, Round
 from halfstep.results.task import images_task
 from halfstep.results.training import METRICS, TrainingMetrics
+from halfstep.system import files
 from tests.small_study import CONFIGURATION, ENVIRONMENT, PROTOCOL, summary, training_metrics
 
 GPU = GpuConditions(

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from halfstep import files
 from halfstep.compare.explain.limit import compute_operations
 from halfstep.errors import ComparisonError, CorruptFileError, DataError, HalfstepError
 from halfstep.results.profile import TABLES, InputRound, read_profile
 from halfstep.results.training import finished_scores
+from halfstep.system import files
 from tests.small_study import (
     BRIDGE,
     IMAGES,

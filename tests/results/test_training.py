@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.results.training import HISTORY, HISTORY_COLUMNS, OWN_HISTORY_COLUMNS, PREDICTIONS, SCORES, write_training
+from halfstep.system import files
 from tests.small_study import save_model, training_metrics
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from tests import warm
 from tests.programs import module_of
 

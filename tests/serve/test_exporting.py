@@ -12,9 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import HalfstepError, TaskError
-from halfstep.formats import FORMATS
 from halfstep.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.serving import Export, outputs_file
@@ -23,8 +21,10 @@ from halfstep.serve import runtimes
 from halfstep.serve.exporting import _Exporter, _reason, export
 from halfstep.serve.records import INPUTS, Exported, Request
 from halfstep.stats.scores import score_change
+from halfstep.system import files
 from halfstep.tasks import building
 from halfstep.tasks.spec import TaskSpec
+from halfstep.words.formats import FORMATS
 
 FLOAT32 = Variant(policy="float32")
 LITERT = ("litert", "litert_float16", "litert_int8", "litert_int8_full")

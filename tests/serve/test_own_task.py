@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.serving import outputs_file
 from halfstep.serve.exporting import export
 from halfstep.serve.records import INPUTS, Request
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from tests.profile.test_own_task import TWO_INPUTS
 from tests.tasks.conftest import Own, prepare_task, with_weights

@@ -10,12 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.inspection import inspect
 from halfstep.prepare.trying import Inspection
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import SCORES, WEIGHTS
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.train.training import TrainedTask, train
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep import files, precision
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare import trying
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TASK_INFO, TaskInfo
-from halfstep.tasks import building
+from halfstep.system import files
+from halfstep.tasks import building, precision
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.spec import TaskSpec

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep import files, precision
 from halfstep.errors import PrecisionError, TaskError
 from halfstep.params import ModelParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
-from halfstep.tasks import building
+from halfstep.system import files
+from halfstep.tasks import building, precision
 from halfstep.tasks.float32_layers import keep, verified
 from halfstep.tasks.layers import layer_paths
 from halfstep.tasks.spec import TaskSpec

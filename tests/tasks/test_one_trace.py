@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.system import files
 from halfstep.tasks import building, compiling
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.spec import TaskSpec

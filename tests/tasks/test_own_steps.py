@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.errors import TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
+from halfstep.system import files
 from halfstep.tasks import building
 from halfstep.tasks.spec import TaskSpec
 from halfstep.train.training import train

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 
-from halfstep import files
 from halfstep.machine.fingerprint import fingerprint
+from halfstep.system import files
 from stages import prepare as prepare
 from tests.faults.servers import SMALL
 from tests.team.conftest import Team

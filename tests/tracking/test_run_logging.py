@@ -11,9 +11,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep import files
 from halfstep.params import Params
 from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
+from halfstep.system import files
 from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import RESULT_TAG, ActiveRun
 from halfstep.tracking.backfill import backfill

@@ -17,10 +17,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep import files
 from halfstep.errors import HalfstepError, TrackingError
 from halfstep.inputs.head_digests import HeadDigests
 from halfstep.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
+from halfstep.system import files
 from halfstep.tracking import provenance, run_logging
 from halfstep.tracking.active_run import ActiveRun, StoreState
 from halfstep.tracking.run_params import run_params

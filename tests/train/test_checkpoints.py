@@ -195,7 +195,7 @@ def test_a_lost_machine_is_waited_for_in_a_shared_folder(tmp_path: Path, monkeyp
     monkeypatch.setenv("HALFSTEP_CHECKPOINTS", "shared")  # relative to the checkout
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"
-        "from halfstep.locking import try_lock\n"
+        "from halfstep.system.locking import try_lock\n"
         "lock = try_lock(__import__('pathlib').Path('shared/a-0', '1' * 16, '.lock'))\n"
         "print('locked', flush=True); time.sleep(2)"
     )

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from halfstep import files
 from halfstep.errors import CorruptFileError
 from halfstep.params import Params, TrainParams
 from halfstep.results.training import TrainingMetrics
+from halfstep.system import files
 from halfstep.train.not_trained import run_stage
 
 PARAMS = Params(train=TrainParams(epochs=0, batch_size=8))

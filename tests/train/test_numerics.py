@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep import files
 from halfstep.machine import free_memory
 from halfstep.params import ModelParams, TrainParams, Variant
 from halfstep.results.training import LARGEST_FLOAT16, TrainingMetrics
+from halfstep.system import files
 from halfstep.tasks.float32_layers import keep
 from halfstep.tasks.layers import layer_paths
 from halfstep.tasks.spec import TaskSpec

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep import files
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import MODEL, WEIGHTS
+from halfstep.system import files
 from halfstep.tasks import building
 from halfstep.tasks.spec import TaskSpec
 from halfstep.train import saving

@@ -13,9 +13,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep import files
 from halfstep.params import ModelParams, Params, TrainParams
 from halfstep.results.training import TrainingMetrics
+from halfstep.system import files
 from halfstep.tracking import backfill, run_logging
 from halfstep.tracking.tracker import Tracker
 from tests import warm

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from halfstep import files
 from halfstep.errors import ModelError
 from halfstep.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import write_training
+from halfstep.system import files
 from halfstep.tasks.images import dataset
 from halfstep.tasks.images.dataset import PreparedImages
 from halfstep.tasks.spec import TaskSpec

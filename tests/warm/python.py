@@ -1,4 +1,4 @@
-"""Starts `python -m stages.X` and the servers of `halfstep.fork_server` from a process that has imported TensorFlow.
+"""Starts `python -m stages.X` and the fork servers from a process that has imported TensorFlow.
 
     python -IS python.py FOLDER REAL ARGUMENTS...
 

@@ -23,7 +23,7 @@ from halfstep.compare.verdict import Claim, judge, void_measures
 from halfstep.params import CompareParams, quality_margin_for
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import RUN_SD, Speedup
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tools.benchmarks.simulation import CANDIDATES, MEASURES, MIN_SPEEDUP, Found, Machine, simulate
 
 PARAMS = CompareParams()

@@ -17,10 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from halfstep import files
 from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_change
-from halfstep.fork_server import stop_servers
-from halfstep.locking import machine_lock
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
 from halfstep.profile.extras import account_rows
@@ -28,6 +25,9 @@ from halfstep.profile.plan import TURN_MS
 from halfstep.profile.records import ArmConfig, TracedStretch
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round
+from halfstep.system import files
+from halfstep.system.fork_server import stop_servers
+from halfstep.system.locking import machine_lock
 from halfstep.tasks.spec import TaskSpec
 
 KINDS = {"product": "matrix_product", "elementwise": "memory", "casts": "cast"}  # by what is planted

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from halfstep import files
 from halfstep.params import CompareParams, ProfileParams, Variant
 from halfstep.profile import schedule as schedule_module
 from halfstep.profile.arms import control_takes_part
@@ -27,7 +26,8 @@ from halfstep.profile.steady_state import first_steady
 from halfstep.profile.stopping_rule import Key, StoppingRule, Target
 from halfstep.results.profile import InForce
 from halfstep.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
-from halfstep.text import TRAIN, inference_measure
+from halfstep.system import files
+from halfstep.words.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
 
 BASELINE, CANDIDATES = "float32", ("mixed_float16", "mixed_bfloat16")

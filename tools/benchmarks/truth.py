@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from halfstep import files
 from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
@@ -24,8 +23,9 @@ from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
 from halfstep.stats.speedup import speedup_of
+from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tools.benchmarks import planting
 from tools.benchmarks.checkout import ROOT
 from tools.benchmarks.load import other_load

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 
 from halfstep.cli import cli_entry
-from halfstep.locking import stage_lock
+from halfstep.system.locking import stage_lock
 from tools.gallery import publishing, results, running, studies
 from tools.gallery.results import GalleryError
 from tools.gallery.studies import MEASURED, Study, read_results

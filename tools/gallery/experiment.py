@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
-from halfstep.commands import dvc
 from halfstep.errors import CommandError
 from halfstep.results.comparison import COMPARISON, Comparison
+from halfstep.system.commands import dvc
 from tools.gallery.results import GalleryError
 
 

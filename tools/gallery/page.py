@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 
 from halfstep.errors import DataError
-from halfstep.escaping import markdown_text
 from halfstep.results.comparison import Candidate
-from halfstep.text import TRAIN, measure_text, percent_text
+from halfstep.words.escaping import markdown_text
+from halfstep.words.text import TRAIN, measure_text, percent_text
 from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
 from tools.gallery.results import Result, Results, described
 from tools.gallery.studies import Study

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from halfstep.results.comparison import Ratio
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tools.gallery.merging import CandidateRow, mean_of, rows_of
 from tools.gallery.results import Result
 from tools.gallery.studies import Study

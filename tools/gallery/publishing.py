@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from halfstep import files
+from halfstep.system import files
 from tools.gallery import page, results
 from tools.gallery.merging import by_machine
 from tools.gallery.results import GalleryError, Results

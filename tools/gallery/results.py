@@ -18,7 +18,7 @@ from halfstep.errors import HalfstepError, one_line
 from halfstep.machine import fingerprint
 from halfstep.results.artifact import SCHEMA_VERSION, Document
 from halfstep.results.comparison import Comparison
-from halfstep.text import percent_text
+from halfstep.words.text import percent_text
 
 NAME = r"^[a-z][a-z0-9-]*$"
 OCCASION = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,39}$"

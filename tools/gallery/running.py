@@ -10,11 +10,12 @@ from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from halfstep import files, params
-from halfstep.compare.text import ratio_text
+from halfstep import params
+from halfstep.compare.ratio_text import ratio_text
 from halfstep.errors import HalfstepError, one_line
-from halfstep.text import TRAIN
+from halfstep.system import files
 from halfstep.tracking.provenance import git_tags
+from halfstep.words.text import TRAIN
 from tools.benchmarks.load import other_load
 from tools.gallery import experiment, results
 from tools.gallery.results import GalleryError, Result, Results

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from halfstep import files
 from halfstep.errors import one_line
 from halfstep.params import Params, parse
 from halfstep.params.reading import dotted, parse_tree
-from halfstep.policies import FLOAT16, FLOAT32, POLICIES
+from halfstep.system import files
+from halfstep.words.policies import FLOAT16, FLOAT32, POLICIES
 from tools.gallery import results
 from tools.gallery.results import NAME, GalleryError, Result, Results
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from halfstep.compare.text import ratio_text, verdict_text
-from halfstep.escaping import markdown_text
+from halfstep.compare.ratio_text import ratio_text, verdict_text
 from halfstep.results.comparison import Candidate
-from halfstep.text import TRAIN, batch_size_of, ms_text, percent_text
+from halfstep.words.escaping import markdown_text
+from halfstep.words.text import TRAIN, batch_size_of, ms_text, percent_text
 from tools.gallery.merging import CandidateRow, mean_of, rows_of
 from tools.gallery.results import Result
 from tools.gallery.studies import Study

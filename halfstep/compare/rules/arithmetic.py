@@ -16,6 +16,7 @@ from halfstep.compare.explain.hardware import (
     tensor_cores_from,
 )
 from halfstep.compare.explain.limit import best_speedup, is_matrix, limit_if_compute_faster, work_of
+from halfstep.compare.ratio_text import interval_text, ratio_text
 from halfstep.compare.reason import (
     change_text,
     changes_of,
@@ -27,11 +28,10 @@ from halfstep.compare.reason import (
 )
 from halfstep.compare.rules.layer_sets import slower_sets
 from halfstep.compare.rules.settings import odd_sizes
-from halfstep.compare.text import interval_text, ratio_text
-from halfstep.policies import FLOAT16, POLICIES
 from halfstep.results.comparison import Reason, Remedy
 from halfstep.results.profile import AccountRow
-from halfstep.text import joined, ms_text, number_text
+from halfstep.words.policies import FLOAT16, POLICIES
+from halfstep.words.text import joined, ms_text, number_text
 
 EMULATION_RATIO = 1.2  # hardware with 16-bit arithmetic is not slower at all
 GAINING_RATIO = 0.9  # of the time before; above it, an operation has not become notably faster

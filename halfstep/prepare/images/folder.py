@@ -13,7 +13,7 @@ from pathlib import Path
 
 from halfstep.errors import DataError, printable
 from halfstep.inputs.contents import leads_out
-from halfstep.prepare.images.batches import Rejection
+from halfstep.prepare.images.source import Rejection
 from halfstep.prepare.images.splitting import TEST, TRAIN, UNASSIGNED, VALIDATION
 
 # As public sets of images call them, without words such as `set`: `Training`, `seg_train`, `test_set`, `VALID_IMAGES`.

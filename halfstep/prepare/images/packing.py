@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from halfstep.files import atomic_path
-from halfstep.prepare.images.batches import images_per_batch
 from halfstep.prepare.images.decoding import ImageForm, Images
+from halfstep.prepare.images.source import images_per_batch
+from halfstep.system.files import atomic_path
 
 DIGEST_BYTES = hashlib.sha256().digest_size
 

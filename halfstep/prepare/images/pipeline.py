@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfstep.errors import REFUSALS, DataError
-from halfstep.files import WORK_DIR, original_root, require_free_space, write_manifest, write_text
 from halfstep.params import DataParams
-from halfstep.prepare.images.batches import Rejection, Source
 from halfstep.prepare.images.decoding import ImageForm
 from halfstep.prepare.images.packing import ImageBuffer, write_images, write_labels
 from halfstep.prepare.images.reports import Conflict, rejections_csv, write_reports
+from halfstep.prepare.images.source import Rejection, Source
 from halfstep.prepare.images.sources import image_form, open_source
 from halfstep.prepare.images.splitting import (
     SPLITS,
@@ -30,6 +29,7 @@ from halfstep.prepare.images.splitting import (
     split,
 )
 from halfstep.results.prepared import PreparedInfo
+from halfstep.system.files import WORK_DIR, original_root, require_free_space, write_manifest, write_text
 
 EXAMPLES_IN_ERROR = 3
 

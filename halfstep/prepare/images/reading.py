@@ -11,10 +11,10 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from halfstep.prepare.images.batches import ImageBatch, Rejection, images_per_batch
 from halfstep.prepare.images.decoding import ImageForm, Images
 from halfstep.prepare.images.folder import ImageFile, Listing
 from halfstep.prepare.images.processes import decode_files, decode_in_processes
+from halfstep.prepare.images.source import ImageBatch, Rejection, images_per_batch
 
 FILES_PER_BATCH = 32
 MIN_BATCHES_FOR_WORKERS = 4  # for fewer, starting processes takes longer than decoding

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from halfstep.escaping import table_text
-from halfstep.files import write_text
-from halfstep.prepare.images.batches import Rejection
+from halfstep.prepare.images.source import Rejection
 from halfstep.prepare.images.splitting import SPLITS
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.task import TASK_INFO, images_task
+from halfstep.system.files import write_text
+from halfstep.words.escaping import table_text
 
 CONFLICTS = "class_conflicts.csv"
 

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from halfstep.errors import DataError, one_line
-from halfstep.files import resolve_data_path
 from halfstep.params import DataParams
-from halfstep.prepare.images.batches import ImageBatch, Source, images_per_batch
 from halfstep.prepare.images.decoding import ImageForm, Images, to_array
 from halfstep.prepare.images.folder import list_images
 from halfstep.prepare.images.processes import available_workers
 from halfstep.prepare.images.reading import Folder
+from halfstep.prepare.images.source import ImageBatch, Source, images_per_batch
 from halfstep.prepare.images.splitting import TEST, TRAIN, UNASSIGNED
+from halfstep.system.files import resolve_data_path
 
 _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

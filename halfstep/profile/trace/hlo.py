@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf import message
 
-from halfstep.profile.trace.schema import Fields, message_class
+from halfstep.profile.trace.messages import Fields, message_class
 
 _FIELDS: Fields = {
     "HloProto": [("hlo_module", 1, "Module")],

@@ -25,7 +25,7 @@ import re
 from math import prod
 
 from halfstep.operations.op_types import OpCategory
-from halfstep.policies import SIXTEEN_BIT
+from halfstep.words.policies import SIXTEEN_BIT
 
 FLOATING = SIXTEEN_BIT | {"float8", "tf32", "float32", "float64"}
 

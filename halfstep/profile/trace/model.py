@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 from halfstep.operations.op_types import OpCategory, is_cast, op_category
-from halfstep.policies import SIXTEEN_BIT
 from halfstep.profile.trace.kernels import is_cast_kernel, is_layout_kernel, kernel_category
-from halfstep.text import MIB
+from halfstep.words.policies import SIXTEEN_BIT
+from halfstep.words.text import MIB
 
 
 @dataclass(frozen=True)

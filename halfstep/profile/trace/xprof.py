@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from halfstep.commands import run_program
 from halfstep.errors import TraceError
-from halfstep.imports import search_path
 from halfstep.profile.trace.locate import SUFFIX
 from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
 from halfstep.profile.trace.xspace import Scan, parse, scan, without_loops
+from halfstep.system.commands import run_program
+from halfstep.system.imports import search_path
 
 # Not `-m`: reading a trace needs only some of the packages whose absence ends `python -m halfstep...`.
 _CHILD = "import sys; from halfstep.profile.trace.xprof import main; sys.exit(main(sys.argv[1:]))"

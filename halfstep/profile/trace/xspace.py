@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf import message
 
 from halfstep.errors import TraceError
-from halfstep.profile.trace.schema import Fields, message_class
+from halfstep.profile.trace.messages import Fields, message_class
 
 _FIELDS: Fields = {
     "XSpace": [

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.params import Augment, TrainParams
 from halfstep.results.prepared import PreparedInfo
+from halfstep.system import files
 from halfstep.tasks.batches import PREFETCHED_BATCHES, ShuffledOrder
 from halfstep.tensorflow_import import tf
 

@@ -12,8 +12,8 @@ import pytest
 from halfstep.compare.explain.hardware import PeakRatios, peak_ratios
 from halfstep.compare.explain.limit import StepTimes, best_speedup, limit_if_compute_faster, train_limit, work_of
 from halfstep.compare.explain.waiting import waiting
-from halfstep.policies import BFLOAT16, FLOAT16, POLICIES
 from halfstep.results.profile import HOST, AccountRow
+from halfstep.words.policies import BFLOAT16, FLOAT16, POLICIES
 from tests.small_study import environment, operation, profile
 
 SHARES = {"profiler/matrix_percent": 60.0, "profiler/memory_bound_percent": 30.0}

@@ -10,7 +10,7 @@ import pytest
 from halfstep.compare.case import Case, SpeedupFactors
 from halfstep.compare.rules.explain import explain
 from halfstep.results.training import Training
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tests.small_study import (
     accounted,
     case_of,

@@ -12,12 +12,12 @@ import pytest
 from halfstep.compare.explain.hardware import peak_ratios
 from halfstep.compare.explain.limit import compute_operations, train_limit
 from halfstep.compare.rules.explain import explain
-from halfstep.policies import FLOAT16
 from halfstep.profile.trace import Operation as TracedOperation
 from halfstep.profile.trace import Trace
 from halfstep.profile.trace.kernels import kernel_dtype, uses_tensor_cores
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import AccountRow, Profile
+from halfstep.words.policies import FLOAT16
 from tests.small_study import case_of, environment, measured_speedup, operation, profile
 
 NAMES = Path(__file__).parents[2] / "profile/trace/kernel_names.txt"  # with their sources

@@ -15,7 +15,7 @@ from halfstep.compare.rules.explain import explain
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import Profile
 from halfstep.stats.speedup import Speedup, train_speedup
-from halfstep.text import TRAIN
+from halfstep.words.text import TRAIN
 from tests.small_study import case_of, environment, measured_speedup, profile, speedup_between
 
 CPU = environment("avx2", "avx512_bf16")

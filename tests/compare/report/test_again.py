@@ -18,8 +18,8 @@ import pytest
 from halfstep.compare.case import Judging
 from halfstep.compare.report.command import main
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.files import COMPARE
 from halfstep.results.comparison import COMPARISON
+from halfstep.system.files import COMPARE
 from tests.small_study import write_results_of
 
 NEW_KEYS = ("score", "setup", "failed")  # that documents of earlier releases do not have

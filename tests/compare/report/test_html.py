@@ -8,11 +8,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from halfstep import files
 from halfstep.compare.case import Judging
-from halfstep.compare.text import SYNTHETIC_NOTE
+from halfstep.compare.ratio_text import SYNTHETIC_NOTE
 from halfstep.results.comparison import Change
 from halfstep.results.profile import read_profile
+from halfstep.system import files
 from tests.small_study import ENDING, PROTOCOL, STEP_MS, SmallStudy, given, html_of
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

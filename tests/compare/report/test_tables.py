@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from halfstep import files
 from halfstep.compare.case import Judging
 from halfstep.compare.report import tables
 from halfstep.profile.trace.model import PART_NAMES
+from halfstep.system import files
 
 
 def test_score_by_epoch(comparison: Judging) -> None:

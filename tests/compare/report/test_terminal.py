@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from halfstep.compare.case import Judging
-from halfstep.compare.text import SYNTHETIC_NOTE
+from halfstep.compare.ratio_text import SYNTHETIC_NOTE
 from tests.small_study import SmallStudy, given, terminal_of
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from halfstep.compare.case import Judging
 from halfstep.compare.notes import notes
-from halfstep.compare.text import p_text, ratio_text, time_text
-from halfstep.text import signed
+from halfstep.compare.ratio_text import p_text, ratio_text, time_text
+from halfstep.words.text import signed
 from tests.small_study import SmallStudy
 
 

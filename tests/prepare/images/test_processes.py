@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.machine import cgroups
 from halfstep.prepare.images.processes import MOST_WORKERS, available_workers
+from halfstep.system import files
 
 
 @pytest.mark.parametrize(

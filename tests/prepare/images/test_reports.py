@@ -9,9 +9,9 @@ import pytest
 
 from halfstep.errors import printable
 from halfstep.params import DataParams
-from halfstep.prepare.images.batches import Rejection
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.prepare.images.reports import rejections_csv
+from halfstep.prepare.images.source import Rejection
 from halfstep.results.prepared import PreparedInfo
 from tests.hostile_names import FORMULAS, NAMES
 from tests.prepare.images.conftest import Draw

@@ -13,7 +13,7 @@ from halfstep.errors import TraceError
 from halfstep.params import ModelParams, TrainParams, Variant
 from halfstep.profile.records import ArmConfig
 from halfstep.profile.trace import Operation
-from halfstep.profile.trace.schema import message_class
+from halfstep.profile.trace.messages import message_class
 from halfstep.profile.trace.timeline import traced_steps
 from halfstep.profile.trace.xspace import _FIELDS
 from halfstep.profile.worker import Worker

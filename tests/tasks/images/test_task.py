@@ -7,11 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep import precision
 from halfstep.errors import PrecisionError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
-from halfstep.tasks import building
+from halfstep.tasks import building, precision
 from halfstep.tasks.spec import TaskSpec
 
 

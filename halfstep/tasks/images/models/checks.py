@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfstep.policies import PRECISIONS
 from halfstep.tensorflow_import import keras
+from halfstep.words.policies import PRECISIONS
 
 IMAGES = 4
 WEIGHTS_SD = 0.1  # of the difference between the initial weights and the others

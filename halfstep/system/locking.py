@@ -22,7 +22,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from halfstep.errors import BusyError, HalfstepError, ProfileError, printable
-from halfstep.files import WORK_DIR
+from halfstep.system.files import WORK_DIR
 
 WAIT_S = 10.0  # a stage whose pipeline was killed ends within this time
 # Not TMPDIR or XDG_RUNTIME_DIR: jobs set them. Not /run/user: it exists only while the user is logged in.

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from halfstep import files, params
+from halfstep import params
+from halfstep.advise.remedies import Trial, command_line, suffix, trial_of, with_variant
 from halfstep.errors import AdviceError
 from halfstep.params import Params, Variant
-from halfstep.remedies import Trial, command_line, suffix, trial_of, with_variant
 from halfstep.results.comparison import Remedy
+from halfstep.system import files
 from halfstep.workspace import parameters, parser_of, split_at_dashes, values_of
 
 # Names that JSON, YAML, Hydra and a shell read differently.

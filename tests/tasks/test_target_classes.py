@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep.tasks.classes import classes_of
+from halfstep.tasks.target_classes import classes_of
 
 ONE_HOT = np.eye(3, dtype=np.float32)[[2, 0, 1]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep import telling
+from halfstep.system import telling
 from halfstep.train.callbacks import Epoch, epoch_line
 
 

@@ -23,10 +23,10 @@ from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from halfstep import interpreters
-from halfstep.imports import search_path
-from halfstep.locking import private_folder
-from halfstep.supervision import die_with_parent
+from halfstep.system import interpreters
+from halfstep.system.imports import search_path
+from halfstep.system.locking import private_folder
+from halfstep.system.supervision import die_with_parent
 
 PRELOADED = ["halfstep.profile.worker"]  # it imports TensorFlow
 
@@ -95,7 +95,9 @@ def start_server(
 ) -> forkserver.ForkServer:
     """Starts the server of these variables and interpreter unless it runs; does not wait for its imports."""
     server = _servers.setdefault((frozenset(variables.items()), python), forkserver.ForkServer())
-    server.set_forkserver_preload([*(["halfstep.lent"] if python else []), *([preload] if preload else PRELOADED)])
+    server.set_forkserver_preload(
+        [*(["halfstep.system.lent"] if python else []), *([preload] if preload else PRELOADED)]
+    )
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
     with _in_interpreter(python, variables), _sigint_blocked():

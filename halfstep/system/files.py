@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from halfstep import cache
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.text import MIB
+from halfstep.system import dvc_cache
+from halfstep.words.text import MIB
 
 DATA = Path("data")
 PREPARED = DATA / "prepared"
@@ -299,7 +299,7 @@ def _check(directory: Path, name: str, digest: str | None) -> None:
 def _how_to_recreate(directory: Path, name: str) -> str:
     # `dvc repro` alone would keep a damaged object in DVC's cache: DVC does not check objects that it already has.
     recreate = f"recreate it with `dvc repro -f -s {stage_of(directory)}`"
-    damaged = cache.damaged_copy(original_root(), directory, name)
+    damaged = dvc_cache.damaged_copy(original_root(), directory, name)
     return f"remove {damaged}, the damaged copy in DVC's cache, and {recreate}" if damaged else recreate
 
 

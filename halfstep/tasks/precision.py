@@ -8,14 +8,14 @@ import os
 import sys
 from collections.abc import Collection, Iterator
 
-from halfstep.commands import run_program
 from halfstep.errors import PrecisionError
 from halfstep.machine import gpu_failures, gpus
 from halfstep.params import Variant
 from halfstep.params.derived import GPU_THREAD_MODE
-from halfstep.policies import PRECISIONS
+from halfstep.system.commands import run_program
 from halfstep.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
-from halfstep.text import yaml_text
+from halfstep.words.policies import PRECISIONS
+from halfstep.words.text import yaml_text
 
 _XLA_OFF = (
     "deterministic operations, and layers for augmentation, look-ups, and LSTM and GRU of cuDNN, switch XLA off; "

@@ -1,6 +1,6 @@
 """Runs programs, with a limit of time; git and DVC among them, of which one line says why one failed.
 
-`halfstep.child` has the same for a function.
+`halfstep.system.child` has the same for a function.
 """
 
 from __future__ import annotations

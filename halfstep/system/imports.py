@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]  # of the clone; where a wheel is installed, the folder of all packages
-_TEMPLATE = Path(__file__).parent / "template"  # in a wheel alone
+ROOT = Path(__file__).parents[2]  # of the clone; where a wheel is installed, the folder of all packages
+_TEMPLATE = Path(__file__).parents[1] / "template"  # in a wheel alone
 
 
 def template(name: str | Path) -> Path:

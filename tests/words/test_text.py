@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from halfstep.text import end_text, ms_text, number_text, signed_text
+from halfstep.words.text import end_text, ms_text, number_text, signed_text
 
 
 @pytest.mark.parametrize(

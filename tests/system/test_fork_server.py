@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import fork_server
 from halfstep.prepare import trying
+from halfstep.system import fork_server
 
 MODULES = [*fork_server.PRELOADED, trying._PROGRAM]
 THREADS = """

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfstep import files
 from halfstep.errors import AdviceError
 from halfstep.params import Params, Variant
 from halfstep.params.rules import broken_rules
 from halfstep.results.comparison import Remedy
+from halfstep.system import files
 
 _KEY = re.compile(r"variants\.([a-z][a-z0-9_]*)\.([a-z0-9_]+)")
 _NO_NAME = re.compile(r"[^a-z0-9]+")

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from halfstep import precision
 from halfstep.errors import PrecisionError
 from halfstep.machine import gpus
 from halfstep.params import Variant
+from halfstep.tasks import precision
 
 POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
 

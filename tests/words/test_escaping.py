@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from halfstep.errors import printable
-from halfstep.escaping import markdown_text, table_text, truncated_markdown
+from halfstep.words.escaping import markdown_text, table_text, truncated_markdown
 from tests.hostile_names import FORMULAS, HIDDEN, NAMES, NUMBERS
 
 GFM = MarkdownIt("gfm-like", {"linkify": False})

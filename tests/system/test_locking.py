@@ -18,15 +18,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from halfstep import locking
 from halfstep.errors import BusyError, HalfstepError, ProfileError
-from halfstep.locking import lock_file, machine_lock, stage_lock, try_lock
+from halfstep.system import locking
+from halfstep.system.locking import lock_file, machine_lock, stage_lock, try_lock
 
 HOLD = """
     import sys, time
     from pathlib import Path
     from halfstep.cli import cli_entry
-    from halfstep.locking import machine_lock, stage_lock
+    from halfstep.system.locking import machine_lock, stage_lock
 
     @cli_entry
     def main():
@@ -160,7 +160,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_machine_lock_has_one_place_whatever_the_environment_says(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = "from halfstep.locking import private_folder; print(private_folder())"
+    check = "from halfstep.system.locking import private_folder; print(private_folder())"
     places = set()
     for job in ("a", "b"):
         (tmp_path / job).mkdir()
@@ -250,7 +250,7 @@ PIPELINE = """
 
 def test_stage_ends_when_its_pipeline_is_killed(root: Path, tmp_path: Path) -> None:
     """As DVC starts it: by a shell, whose place it takes."""
-    start = "from halfstep.supervision import supervise\nsupervise(__name__)\n"
+    start = "from halfstep.system.supervision import supervise\nsupervise(__name__)\n"
     (tmp_path / "hold.py").write_text(start + textwrap.dedent(HOLD))
     command = ["/bin/sh", "-c", f"exec {sys.executable} hold.py"]
     pipeline = subprocess.Popen(

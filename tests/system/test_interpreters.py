@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import interpreters
 from halfstep.environment.preflight import input_problems
-from halfstep.imports import ROOT
 from halfstep.inputs import digests
 from halfstep.inputs.closure import Module, _imports, needed_files
 from halfstep.params import Params, Variant
+from halfstep.system import interpreters
+from halfstep.system.imports import ROOT
 
 FINE = {"python": "3.11.9", "tensorflow": "2.20.1", "keras": "3.10.0"}
 
@@ -60,7 +60,7 @@ def test_links_of_a_folder_that_was_moved_are_made_anew(tmp_path: Path) -> None:
     (tmp_path / "halfstep/halfstep").symlink_to(tmp_path / "nowhere")
     for _ in range(2):
         interpreters.lend(str(tmp_path))
-    assert (tmp_path / "halfstep/halfstep/lent.py").exists()
+    assert (tmp_path / "halfstep/halfstep/system/lent.py").exists()
     assert {path.name.partition(".")[0] for path in (tmp_path / "lent").iterdir()} == set(interpreters._LENT)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.imports import search_path
+from halfstep.system.imports import search_path
 
 STAGE = """
-from halfstep.supervision import supervise
+from halfstep.system.supervision import supervise
 supervise(__name__)
 from halfstep.cli import cli_entry, run
 

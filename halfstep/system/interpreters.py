@@ -22,12 +22,12 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
-from halfstep.commands import run_program
 from halfstep.errors import one_line
-from halfstep.files import WORK_DIR, resolve_data_path
-from halfstep.imports import ROOT, stages_package
-from halfstep.supervision import handed_over
-from halfstep.text import joined
+from halfstep.system.commands import run_program
+from halfstep.system.files import WORK_DIR, resolve_data_path
+from halfstep.system.imports import ROOT, stages_package
+from halfstep.system.supervision import handed_over
+from halfstep.words.text import joined
 
 # What processes of halfstep import beside TensorFlow, Keras and what these need.
 _LENT = (
@@ -54,7 +54,7 @@ print(json.dumps([versions, [path for path in sys.path if path], missing]))
 _TRAIN = """
 import os, sys
 sys.path[0] = os.getcwd()
-import halfstep.lent, runpy
+import halfstep.system.lent, runpy
 runpy.run_module("%s", run_name="__main__", alter_sys=True)
 """
 _LENT_FOLDERS = "HALFSTEP_LENT"  # environment variable of a process in another interpreter
@@ -151,7 +151,7 @@ def variables_of(folder: str) -> dict[str, str]:
 
 def lend(folder: str) -> None:
     """Fills a folder with links to halfstep and to the packages that other interpreters may lack."""
-    _link(Path(folder, "halfstep", "halfstep"), Path(__file__).parent)
+    _link(Path(folder, "halfstep", "halfstep"), Path(__file__).parents[1])
     for name in _LENT:
         spec = importlib.util.find_spec(name)
         assert spec is not None, name

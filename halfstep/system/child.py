@@ -1,6 +1,6 @@
 """A child process that answers: runs a function there, and gives its answers, or says that it died.
 
-`halfstep.commands` has the same for a program.
+`halfstep.system.commands` has the same for a program.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import multiprocessing
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from halfstep.fork_server import start_process
-from halfstep.supervision import description_of_end
+from halfstep.system.fork_server import start_process
+from halfstep.system.supervision import description_of_end
 
 _END_S = 10.0  # for a process that has closed its connection
 

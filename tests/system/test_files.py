@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from halfstep import files
 from halfstep.errors import CorruptFileError, DataError
+from halfstep.system import files
 
 
 def names(folder: Path) -> set[str]:
@@ -173,7 +173,7 @@ def test_root_in_a_monorepo_is_the_folder_of_params(tmp_path: Path, root: Path, 
     for path in (original, copy):
         (path / ".dvc").mkdir(parents=True, exist_ok=True)
         (path / "ml/halfstep").mkdir(parents=True)
-    code = "import os; from halfstep import files; os.chdir('/'); print(files.original_root())"
+    code = "import os; from halfstep.system import files; os.chdir('/'); print(files.original_root())"
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(root), "DVC_ROOT": str(original)}
     folder = (copy if in_a_copy else original) / "ml/halfstep"
     command = [sys.executable, "-c", code]
