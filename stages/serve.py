@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from halfstep import params
 from halfstep.cli import cli_entry, run
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.serve.process import EXPORTING
+from halfstep.serve.records import EXPORTING
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.system.imports import quick_imports
 from halfstep.system.locking import machine_lock, stage_lock

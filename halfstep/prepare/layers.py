@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from multiprocessing.connection import Connection
 
-from halfstep.errors import HalfstepError, TaskError
+from halfstep.errors import TaskError
 from halfstep.params import Variant
-from halfstep.prepare.trying import LayerList, TrialFailure
+from halfstep.prepare.trying import TrialFailure
 from halfstep.tasks import own, precision, user_code
 from halfstep.tasks.fit_call import FitCall, captured
 from halfstep.tasks.images import models
@@ -28,15 +28,13 @@ def serve(
     """Sends the layers of the model, or why it cannot be built; `shape` and `classes` are of images."""
     precision.activate(variant)
     keras.utils.set_random_seed(seed)
-    answer: LayerList | TrialFailure
-    try:
+
+    def layers() -> dict[str, str]:
         model = models.build(spec.model, shape, classes) if shape is not None else _own_model(spec, variant, seed)
-        answer = LayerList(tuple((path, type(layer).__name__) for path, layer in layer_paths(model).items()))
-    except HalfstepError as error:
-        answer = TrialFailure(str(error))
-    except Exception as error:  # of the user's own code
-        answer = TrialFailure(f"{spec.subject}: {user_code.describe(error)}")
-    connection.send(answer)
+        return {path: type(layer).__name__ for path, layer in layer_paths(model).items()}
+
+    answer = user_code.answer_of(spec.subject, layers)
+    connection.send(TrialFailure(answer) if isinstance(answer, str) else answer)
 
 
 def _own_model(spec: TaskSpec, variant: Variant, seed: int) -> keras.Model:

@@ -6,13 +6,11 @@ import TensorFlow, and `halfstep.prepare.inspection`, which they run, does.
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +19,7 @@ from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
-from halfstep.system.child import Child, ChildDiedError
+from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
 from halfstep.words.text import joined
@@ -73,15 +71,10 @@ class Inspection:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class LayerList:
-    """The path and the class of each layer of a model, in its order."""
+def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int) -> dict[str, str]:
+    """The class of each layer by its path; the model is built without prepared data.
 
-    layers: tuple[tuple[str, str], ...]
-
-
-def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int) -> LayerList:
-    """The layers of the model, which is built without prepared data; `shape` and `classes` are of images.
+    `shape` and `classes` are of images.
 
     Raises:
         TaskError: it cannot be built.
@@ -89,7 +82,7 @@ def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int
     name = settings.compare.baseline
     spec, entry, seed = TaskSpec.of(settings, name), settings.variants[name], settings.train.seeds[0]
     with servers(_LAYERS, [entry]):
-        answer = run_trial(LayerList, f"{name}-{seed}", _LAYERS, entry, spec, seed, shape, classes)
+        answer = run_trial(dict[str, str], f"{name}-{seed}", _LAYERS, entry, spec, seed, shape, classes)
     if isinstance(answer, TrialFailure):
         raise TaskError(answer.message)
     return answer
@@ -140,22 +133,14 @@ def run_trial(
     """
     whole = (module, variant, spec, *arguments)
     with Child(
-        name, _serve, whole, variant.variables, preload=module, python=variant.python, may_have_children=True
+        name, serve, whole, variant.variables, preload=module, python=variant.python, may_have_children=True
     ) as child:
         waited_s = 0
         while not child.connection.poll(WAIT_S):
             waited_s += WAIT_S
             print(f"{name}: its process has run for {waited_s} s", file=sys.stderr, flush=True)
-        try:
-            answer = child.receive()
-        except ChildDiedError as error:
-            return TrialFailure(f"{spec.subject}: the process of {name}: {error}")
-        assert isinstance(answer, kind | TrialFailure), f"{module} sends something else"
-        return answer
-
-
-def _serve(connection: Connection, module: str, variant: Variant, *arguments: Any) -> None:
-    importlib.import_module(module).serve(connection, variant, *arguments)
+        answer = child.receive(kind, TrialFailure)
+        return TrialFailure(f"{spec.subject}: the process of {name}: {answer}") if isinstance(answer, Lost) else answer
 
 
 class _Inspections:

@@ -13,7 +13,6 @@ import resource
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
 
@@ -24,7 +23,7 @@ from halfstep.machine import free_memory
 from halfstep.params import ProfileParams
 from halfstep.profile.records import ArmConfig
 from halfstep.results.profile import BatchTried, LargestBatch
-from halfstep.system.child import Child, ChildDiedError
+from halfstep.system.child import Child, Lost
 from halfstep.words.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
@@ -32,15 +31,6 @@ STEPS = 2  # the first needs memory to compile; the second runs with what the fi
 TIMED_S = 0.3  # after these
 POLL_S = 0.01
 MIN_FREE = 0.05  # share of the machine's memory
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """Outcome of a child: its peak memory in bytes and its speed, or an error message; none if it does not fit."""
-
-    peak_bytes: int | None = None
-    examples_per_s: float | None = None
-    error_message: str | None = None
 
 
 def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
@@ -62,15 +52,13 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
     start, tried = config.spec.train.batch_size, list[BatchTried]()
 
     def fits(batch_size: int) -> bool:
-        attempt = try_batch(config, batch_size, limit_mib)
-        if attempt.error_message and not any(batch.fits for batch in tried):  # later, the size is the likely cause
-            raise ProfileError(f"profile.find_max_batch: {attempt.error_message}")
-        peak_mib = None if attempt.peak_bytes is None else attempt.peak_bytes / MIB
-        if peak_mib is not None and limit_mib is not None and peak_mib > limit_mib:
-            peak_mib = None
-        per_s = attempt.examples_per_s if peak_mib is not None else None
-        tried.append(BatchTried(batch_size=batch_size, peak_mib=peak_mib, examples_per_s=per_s))
-        return peak_mib is not None
+        batch = try_batch(config, batch_size, limit_mib)
+        if isinstance(batch, str) and not any(other.fits for other in tried):  # later, the size is the likely cause
+            raise ProfileError(f"profile.find_max_batch: {batch}")
+        if isinstance(batch, str) or (limit_mib is not None and (batch.peak_mib or 0.0) > limit_mib):
+            batch = BatchTried(batch_size=batch_size)
+        tried.append(batch)
+        return batch.fits
 
     def is_slow(batch: BatchTried) -> bool:
         best = max(one.examples_per_s or 0.0 for one in tried)
@@ -96,8 +84,11 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
     )
 
 
-def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
-    """Trains a few steps in a child process, which is killed if it exceeds the limit."""
+def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried | str:
+    """Trains a few steps in a child process, which is killed if it exceeds the limit; the message if there is an error.
+
+    A batch with which the child dies does not fit.
+    """
     with Child(
         f"batch-{batch_size}",
         _train,
@@ -106,23 +97,23 @@ def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Atte
         python=config.variant.python,
         may_have_children=config.spec.task.script is not None,
     ) as child:
-        try:
-            return _supervised(child, limit_mib)
-        except ChildDiedError:
-            return Attempt()
+        start_bytes = child.receive(int, str)
+        if isinstance(start_bytes, int) and _stays_within(limit_mib, child, start_bytes):
+            answer = child.receive(BatchTried, str)
+            return BatchTried(batch_size=batch_size) if isinstance(answer, Lost) else answer
+        return BatchTried(batch_size=batch_size)
 
 
-def _supervised(child: Child, limit_mib: int | None) -> Attempt:
-    start_bytes: int = child.receive()
+def _stays_within(limit_mib: int | None, child: Child, start_bytes: int) -> bool:
+    """Waits for the child's answer; whether it had enough memory until then."""
     while not child.connection.poll(POLL_S):
         with suppress(psutil.Error):  # the child has died, which `receive` reports
             if limit_mib is not None and _own_bytes(psutil.Process(child.process.pid)) - start_bytes > limit_mib * MIB:
-                return Attempt()
+                return False
         memory = psutil.virtual_memory()
         if memory.available < MIN_FREE * memory.total:
-            return Attempt()
-    attempt: Attempt = child.receive()
-    return attempt
+            return False
+    return True
 
 
 def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
@@ -135,11 +126,12 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     try:
         per_s = _train_steps(config, batch_size)
         on_gpu = tf.config.list_logical_devices("GPU")
-        connection.send(Attempt(peak_memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes, per_s))
+        peak_bytes = peak_memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes
+        connection.send(BatchTried(batch_size=batch_size, peak_mib=peak_bytes / MIB, examples_per_s=per_s))
     except (tf.errors.ResourceExhaustedError, MemoryError):
-        connection.send(Attempt())
+        connection.send(BatchTried(batch_size=batch_size))
     except (HalfstepError, tf.errors.OpError) as error:
-        connection.send(Attempt(error_message=" ".join(str(error).split())[:500]))
+        connection.send(" ".join(str(error).split())[:500])
 
 
 def _train_steps(config: ArmConfig, batch_size: int) -> float:

@@ -27,23 +27,6 @@ class ArmConfig:
 
 
 @dataclass(frozen=True)
-class OutOfMemory:
-    """A worker's answer to a call for which there was too little memory.
-
-    Attributes:
-        batch_size: examples of a step.
-        peak_bytes: most that the worker has used so far, as in `memory/peak_mib`.
-        details: what TensorFlow says, in one line.
-        batch_key: the parameter that sets the batch.
-    """
-
-    batch_size: int
-    peak_bytes: int
-    details: str
-    batch_key: str = "train.batch_size"
-
-
-@dataclass(frozen=True)
 class TraceRecord:
     """A trace of `marked_steps` steps, and the time of a step with and without the profiler, in milliseconds."""
 

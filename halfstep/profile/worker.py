@@ -37,7 +37,6 @@ from halfstep.profile.records import (
     ArmConfig,
     ArmSettings,
     Calibration,
-    OutOfMemory,
     TracedStretch,
     TraceRecord,
 )
@@ -53,6 +52,7 @@ from halfstep.tasks import building, precision, user_code
 from halfstep.tasks.layers import recorded_scopes, with_model
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, tf
+from halfstep.words.text import MIB
 
 COMPILING_STEPS = 2
 MOST_HALVINGS = 24  # of a loss scale, which starts at 2**15; gradients that overflow at any scale stay so
@@ -66,7 +66,7 @@ IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
 
 def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker], config: ArmConfig) -> None:
-    """Receives `(method, arguments)` and sends `(True, result)` or `(False, message)` until the connection closes."""
+    """Receives `(method, arguments)` and sends the result, or the message of an error, until the connection closes."""
     worker: InferenceWorker | None = None
     while True:
         try:
@@ -75,15 +75,17 @@ def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker],
             return
         try:
             worker = worker or make_worker(config)
-            answer = True, getattr(worker, method)(*arguments)
+            answer = getattr(worker, method)(*arguments)
         except tf.errors.ResourceExhaustedError as error:
             details = " ".join(error.message.split())[:160]
-            spec = config.spec
-            answer = False, OutOfMemory(spec.train.batch_size, peak_memory.peak_bytes(), details, spec.batch_key)
+            answer = (
+                f"{config.spec.batch_key} is {config.spec.train.batch_size}, too large for the memory, of which "
+                f"{peak_memory.peak_bytes() / MIB:,.0f} MiB were used ({details}); reduce it"
+            )
         except (HalfstepError, tf.errors.OpError) as error:
-            answer = False, " ".join(str(error).split())[:500]
+            answer = " ".join(str(error).split())[:500]
         except Exception as error:  # of the user's own model or task
-            answer = False, f"{config.spec.subject}: {user_code.describe(error)}"
+            answer = f"{config.spec.subject}: {user_code.describe(error)}"
         with suppress(ConnectionError):  # the parent has ended, or needs no more results
             connection.send(answer)
 

@@ -7,26 +7,16 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TypeVar
 
 from halfstep.errors import ProfileError
-from halfstep.profile.records import ArmConfig, OutOfMemory
-from halfstep.system.child import Child, ChildDiedError
-from halfstep.words.text import MIB
+from halfstep.profile.records import ArmConfig
+from halfstep.system.child import Child, Lost
 
 STOP_TIMEOUT_S = 10.0
 
 Serve = Callable[[Connection, ArmConfig], None]
-
-
-class OutOfMemoryError(ProfileError):
-    """The worker of an arm had too little memory."""
-
-    def __init__(self, arm: str, shortage: OutOfMemory) -> None:
-        super().__init__(
-            f"profile: {arm}: {shortage.batch_key} is {shortage.batch_size}, too large for the memory, of which "
-            f"{shortage.peak_bytes / MIB:,.0f} MiB were used ({shortage.details}); reduce it"
-        )
+_Answer = TypeVar("_Answer")
 
 
 def serve_worker(connection: Connection, config: ArmConfig) -> None:
@@ -67,36 +57,33 @@ class WorkerProcess:
         """Whether the process runs."""
         return self._process.is_alive()
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Calls a method of the worker and returns its result.
+    def call(self, kind: type[_Answer], method: str, *arguments: object) -> _Answer:
+        """Calls a method of the worker and returns its result, which is of this type.
 
         Raises:
-            OutOfMemoryError: the worker had too little memory.
-            ProfileError: the worker reported another error, or died.
+            ProfileError: the worker reported an error, or died.
         """
         self.send(method, *arguments)
-        return self.receive()
+        return self.receive(kind)
 
-    def send(self, method: str, *arguments: Any) -> None:
-        """Sends a call without waiting for its result; raises as `call`."""
+    def send(self, method: str, *arguments: object) -> None:
+        """Sends a call without waiting for its result."""
         self._is_busy = True
-        try:
-            self._child.send((method, arguments))
-        except ChildDiedError as error:
-            raise self._died(error) from None
+        self._child.send((method, arguments))
 
-    def receive(self) -> Any:
+    def receive(self, kind: type[_Answer]) -> _Answer:
         """Waits for the result of the last call; raises as `call`."""
-        try:
-            succeeded, value = self._child.receive()
-        except ChildDiedError as error:
-            raise self._died(error) from None
+        answer = self._child.receive(kind, str)
         self._is_busy = False
-        if isinstance(value, OutOfMemory):
-            raise OutOfMemoryError(self.name, value)
-        if not succeeded:
-            raise ProfileError(f"profile: {self.name}: {value}")
-        return value
+        if isinstance(answer, Lost):
+            raise ProfileError(
+                f"profile: the process of {self.name} ended with status {answer.status}; -9 usually means that the "
+                "machine ran out of memory with all variants loaded: lower train.batch_size, list fewer "
+                "train.variants, or set profile.interleave: false"
+            )
+        if isinstance(answer, str):
+            raise ProfileError(f"profile: {self.name}: {answer}")
+        return answer
 
     def stand_still(self) -> None:
         """Stops the process and its children until `go_on`: out of turn, an input pipeline would fill its buffers."""
@@ -120,10 +107,3 @@ class WorkerProcess:
         if not self._is_busy:  # nobody would read the result of a call that an error or Ctrl-C has interrupted
             self._process.join(STOP_TIMEOUT_S)
         self._child.kill()
-
-    def _died(self, error: ChildDiedError) -> ProfileError:
-        return ProfileError(
-            f"profile: the process of {self.name} ended with status {error.status}; -9 usually means that the machine "
-            "ran out of memory with all variants loaded: lower train.batch_size, list fewer train.variants, or set "
-            "profile.interleave: false"
-        )

@@ -13,10 +13,9 @@ from halfstep.machine import fingerprint
 from halfstep.params import Params
 from halfstep.results.serving import Export
 from halfstep.results.training import read_metrics
-from halfstep.serve.process import EXPORTING, export_training
-from halfstep.serve.records import Exported, Request
+from halfstep.serve.records import EXPORTING, Exported, Request
 from halfstep.system import files
-from halfstep.system.child import Child, ChildDiedError
+from halfstep.system.child import Child, Lost, serve
 from halfstep.tasks.spec import TaskSpec
 
 
@@ -91,37 +90,30 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, 
     )
     baseline = settings.variants[settings.compare.baseline]
     spec = TaskSpec.of(settings, name, prepared)
-    arguments = (baseline, spec, request)
-    is_script = spec.task.script is not None
     return Child(
         f"serve {name}-{seed}",
-        export_training,
-        arguments,
+        serve,
+        (EXPORTING, baseline, spec, request),
         baseline.variables,
         preload=EXPORTING,
-        may_have_children=is_script,
+        may_have_children=spec.task.script is not None,
     )
 
 
 def _answer(child: Child, name: str, seed: int, settings: Params) -> Exported:
     """What the process has exported; each format has the reason where it could not."""
-    formats = settings.serve.exported
-    try:
-        answer: Exported | str = child.receive()
-    except ChildDiedError as error:
-        return _refused(f"the process of the export: {error}", name, seed, formats, has_died=True)
-    return _refused(answer, name, seed, formats) if isinstance(answer, str) else answer
+    answer = child.receive(Exported, str)
+    if isinstance(answer, Exported):
+        return answer
+    reason = f"the process of the export: {answer}" if isinstance(answer, Lost) else answer
+    exports = (Export(variant=name, seed=seed, format=one, refusal=reason) for one in settings.serve.exported)
+    return Exported(exports=tuple(exports), has_died=isinstance(answer, Lost))
 
 
 def _say(name: str, seed: int, exported: Exported) -> None:
     for reason in dict.fromkeys(item.refusal for item in exported.exports if item.refusal is not None):
         print(f"serve: {name}, seed {seed}: {reason}", flush=True)
     print(f"serve: {name}, seed {seed}: {_summary(exported.exports)}", flush=True)
-
-
-def _refused(reason: str, name: str, seed: int, formats: Sequence[str], *, has_died: bool = False) -> Exported:
-    exports = (Export(variant=name, seed=seed, format=format_name, refusal=reason) for format_name in formats)
-    return Exported(exports=tuple(exports), has_died=has_died)
 
 
 def _summary(exports: Sequence[Export]) -> str:

@@ -1,9 +1,10 @@
-"""What the processes of the stage are given, and what they answer. Does not import TensorFlow."""
+"""What the processes of the stage are given, run and answer. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -14,6 +15,7 @@ from halfstep.results.serving import Export
 from halfstep.system import files
 from halfstep.words.formats import KERAS
 
+EXPORTING = "halfstep.serve.exporting"  # exports one training, and imports TensorFlow
 INPUTS = "inputs.npz"
 _EXPORTED = "exported.json"
 
@@ -91,3 +93,11 @@ class ServedConfig(ArmConfig):
     threads: int = 1
     parameters: int = 0
     data_sha256: str = ""
+
+
+def serve_format(connection: Connection, config: ArmConfig) -> None:
+    """Answers the calls of the parent, as the workers of `profile` do."""
+    from halfstep.profile import worker  # imports TensorFlow, which the parent must not do
+    from halfstep.serve.worker import FormatWorker
+
+    worker.serve(connection, FormatWorker, config)

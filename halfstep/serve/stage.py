@@ -22,8 +22,7 @@ from halfstep.results.serving import SERVING, Export, Served, nothing_served, wr
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
 from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
-from halfstep.serve.process import serve_format
-from halfstep.serve.records import INPUTS, Exported, ServedConfig
+from halfstep.serve.records import INPUTS, Exported, ServedConfig, serve_format
 from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.tracking import backfill

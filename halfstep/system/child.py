@@ -5,26 +5,35 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Self, TypeVar, get_origin
 
 from halfstep.system.fork_server import start_process
 from halfstep.system.supervision import description_of_end
 
 _END_S = 10.0  # for a process that has closed its connection
+_Answer = TypeVar("_Answer")
+_Failure = TypeVar("_Failure")
 
 
-class ChildDiedError(Exception):
-    """The process ended without an answer.
+@dataclass(frozen=True)
+class Lost:
+    """A process that ended without an answer, with its exit status, negative for a signal; None if it still runs."""
 
-    Attributes:
-        status: its exit status, negative for a signal; None if it still runs.
-    """
+    status: int | None
 
-    def __init__(self, status: int | None) -> None:
-        super().__init__(description_of_end(status or 0))
-        self.status = status
+    def __str__(self) -> str:
+        return description_of_end(self.status or 0)
+
+
+def serve(connection: Connection, module: str, *arguments: Any) -> None:
+    """What a child runs whose module imports TensorFlow, which the parent must not do: the function of this name."""
+    importlib.import_module(module).serve(connection, *arguments)
 
 
 class Child:
@@ -66,34 +75,23 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def send(self, value: Any) -> None:
-        """Sends what the target receives.
-
-        Raises:
-            ChildDiedError: it cannot, any more.
-        """
-        try:
+    def send(self, value: object) -> None:
+        """Sends what the target receives; if the child has died, `receive` says so."""
+        with suppress(ConnectionError):
             self.connection.send(value)
-        except ConnectionError:
-            raise self._died() from None
 
-    def receive(self) -> Any:
-        """Waits for the next answer.
-
-        Raises:
-            ChildDiedError: there will be none.
-        """
+    def receive(self, kind: type[_Answer], failure: type[_Failure]) -> _Answer | _Failure | Lost:
+        """Waits for the next answer, which is of the first type, or of the second where the child could not do it."""
         try:
-            return self.connection.recv()
+            answer = self.connection.recv()
         except (EOFError, ConnectionError):
-            raise self._died() from None
+            self.process.join(_END_S)
+            return Lost(self.process.exitcode)
+        assert isinstance(answer, (get_origin(kind) or kind, failure)), f"it has sent {type(answer).__name__}"
+        return answer
 
     def kill(self) -> None:
         """Ends the process, if it runs, and the connection."""
         self.connection.close()
         self.process.kill()
         self.process.join()
-
-    def _died(self) -> ChildDiedError:
-        self.process.join(_END_S)
-        return ChildDiedError(self.process.exitcode)

@@ -14,13 +14,14 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from halfstep.errors import ALL_OF_IT, HalfstepError, ModelError, one_line
 from halfstep.system import files
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
+_Answer = TypeVar("_Answer")
 _Batch = TypeVar("_Batch")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MAX_LENGTH = 300
@@ -105,7 +106,7 @@ def under_policy() -> str:
     return "" if policy == "float32" else f" under {policy}"
 
 
-def answer_of(subject: str, run: Callable[[], Any]) -> Any:
+def answer_of(subject: str, run: Callable[[], _Answer]) -> _Answer | str:
     """What a call returns, or the message of its error, for the process that asked; `subject` names the task."""
     try:
         return run()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 
 import pytest
 
@@ -17,7 +18,7 @@ from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, 
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
-from halfstep.profile.records import ArmConfig, Calibration, Measurement, TraceRecord
+from halfstep.profile.records import ArmConfig, ArmSettings, Calibration, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import SummaryContext, summarize
@@ -67,33 +68,33 @@ def traces(measurement: Measurement) -> dict[str, Trace]:
 
 def test_cycle_of_a_worker(spec: TaskSpec, tmp_path: Path) -> None:
     with closing(WorkerProcess("float32", ArmConfig(spec, FLOAT32, 0), serve_worker)) as worker:
-        settings = worker.call("settings")
+        settings = worker.call(ArmSettings, "settings")
         assert settings.configuration.device == "GPU"
         assert (settings.in_force.policy, settings.in_force.xla, settings.in_force.tf32) == ("float32", False, True)
-        worker.call("warm_up", 3)
-        calibration: Calibration = worker.call("calibrate", (1, 32))
+        worker.call(NoneType, "warm_up", 3)
+        calibration = worker.call(Calibration, "calibrate", (1, 32))
         assert calibration.step_time_ms is not None
         assert calibration.step_time_ms > 0
         assert set(calibration.latency_ms) == set(calibration.cold_calls) == {1, 32}
-        assert worker.call("train_round", 5, 1) > 0
-        assert len(worker.call("train_steps", 3)) == 3
-        worker.call("prepare_cached")
-        assert worker.call("train_round_cached", 5) > 0
-        assert all(latency_ms > 0 for latency_ms in worker.call("infer", 32, 3))
-        trace: TraceRecord = worker.call("trace", tmp_path, 3)
+        assert worker.call(float, "train_round", 5, 1) > 0
+        assert len(worker.call(list[float], "train_steps", 3)) == 3
+        worker.call(NoneType, "prepare_cached")
+        assert worker.call(float, "train_round_cached", 5) > 0
+        assert all(latency_ms > 0 for latency_ms in worker.call(list[float], "infer", 32, 3))
+        trace = worker.call(TraceRecord, "trace", tmp_path, 3)
         assert trace.marked_steps >= 3
 
 
 def test_memory_grows_on_demand(spec: TaskSpec) -> None:
     """Without memory growth the first process would take nearly the whole device."""
     with closing(WorkerProcess("float32", ArmConfig(spec, FLOAT32, 0), serve_worker)) as worker:
-        worker.call("warm_up", 3)
+        worker.call(NoneType, "warm_up", 3)
         before_mib, total_mib = _used_mib()
-        peak_bytes = worker.call("calibrate", ()).peak_memory_bytes
-        assert 0 < peak_bytes / MIB < total_mib / 2
+        peak_mib = worker.call(Calibration, "calibrate", ()).peak_mib
+        assert 0 < (peak_mib or 0) < total_mib / 2
         with closing(WorkerProcess("second", ArmConfig(spec, MIXED, 0), serve_worker)) as second:
-            second.call("warm_up", 3)
-            assert second.call("calibrate", ()).peak_memory_bytes > 0
+            second.call(NoneType, "warm_up", 3)
+            assert second.call(Calibration, "calibrate", ()).peak_memory_bytes
             assert _used_mib()[0] > before_mib
     assert before_mib < 0.9 * total_mib
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from halfstep.errors import ProfileError
 from halfstep.profile.records import (
     ArmConfig,
     ArmSettings,
     Calibration,
-    OutOfMemory,
     TracedStretch,
     TraceRecord,
 )
@@ -158,13 +156,13 @@ def serve_fake(connection: Connection, config: ArmConfig) -> None:
         while True:
             method, arguments = connection.recv()
             if _fails(method, worker.entry.policy):
-                connection.send((False, str(ProfileError(f"{method} does not work here"))))
+                connection.send(f"{method} does not work here")
             else:
-                connection.send((True, getattr(worker, method)(*arguments)))
+                connection.send(getattr(worker, method)(*arguments))
 
 
 def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:
     connection.recv()
-    connection.send((False, OutOfMemory(8, 3 * GIB, "OOM when allocating tensor")))
+    connection.send("train.batch_size is 8, too large for the memory")
     with suppress(EOFError):
         connection.recv()

@@ -11,10 +11,10 @@ from halfstep.errors import ProfileError
 from halfstep.machine import cgroups
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
-from halfstep.profile.max_batch import LARGEST, Attempt, largest_batch, try_batch
+from halfstep.profile.max_batch import LARGEST, largest_batch, try_batch
 from halfstep.profile.records import ArmConfig
 from halfstep.results.prepared import PreparedInfo
-from halfstep.results.profile import LargestBatch
+from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system import files
 from halfstep.tasks.spec import TaskSpec
 from halfstep.words.text import MIB
@@ -65,6 +65,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def tried_batch(batch_size: int, examples_per_s: float = 1.0) -> BatchTried:
+    """A batch of which each example takes 1 MiB."""
+    return BatchTried(batch_size=batch_size, peak_mib=batch_size, examples_per_s=examples_per_s)
+
+
+def too_large(batch_size: int) -> BatchTried:
+    return BatchTried(batch_size=batch_size)
+
+
 def fitting(largest: LargestBatch) -> list[tuple[int, bool]]:
     return [(one.batch_size, one.fits) for one in largest.tried]
 
@@ -83,8 +92,8 @@ def fitting(largest: LargestBatch) -> list[tuple[int, bool]]:
 def test_powers_of_two_are_tried_while_they_fit_or_until_one_does(
     monkeypatch: pytest.MonkeyPatch, start: int, capacity: int, largest: int, tried: list[int]
 ) -> None:
-    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
-        return Attempt(batch_size * MIB, 10.0 * batch_size) if batch_size <= capacity else Attempt()
+    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried:
+        return tried_batch(batch_size, 10.0 * batch_size) if batch_size <= capacity else too_large(batch_size)
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)
     batch = largest_batch(config("tiny", start), ProfileParams(), "GPU")
@@ -95,7 +104,7 @@ def test_powers_of_two_are_tried_while_they_fit_or_until_one_does(
 
 def test_search_ends_where_a_size_trains_at_half_of_the_best_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = {8: 100.0, 16: 180.0, 32: 120.0, 64: 80.0, 128: 500.0}
-    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(size * MIB, speeds[size]))
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: tried_batch(size, speeds[size]))
     largest = largest_batch(config("tiny", 8), ProfileParams(), "GPU")
     assert [one.batch_size for one in largest.tried] == [8, 16, 32, 64]
     assert (largest.batch_size, largest.examples_per_s) == (64, 80.0)
@@ -122,14 +131,14 @@ def test_larger_limit_gives_larger_batch() -> None:
 def test_child_that_exceeds_the_limit_is_killed() -> None:
     """32,768 images are 0.9 GB as uint8 and 3.6 GB as float32."""
     started_s = time.monotonic()
-    assert try_batch(config("tiny", 8), 32_768, LIMIT_MIB) == Attempt()
+    assert try_batch(config("tiny", 8), 32_768, LIMIT_MIB) == too_large(32_768)
     assert time.monotonic() - started_s < 30
     assert multiprocessing.active_children() == []
 
 
 def test_child_that_would_fill_the_memory_of_the_machine_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(max_batch, "MIN_FREE", 1.0)
-    assert try_batch(config("tiny", 8), 8, 10**6) == Attempt()
+    assert try_batch(config("tiny", 8), 8, 10**6) == too_large(8)
 
 
 def test_batch_whose_child_dies_does_not_fit() -> None:
@@ -146,8 +155,8 @@ def test_error_of_the_first_size_is_raised_in_one_line() -> None:
 
 
 def test_size_with_an_error_after_a_size_that_trains_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Attempt:
-        return Attempt(batch_size * MIB) if batch_size <= 16 else Attempt(error_message="an index is too large")
+    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried | str:
+        return tried_batch(batch_size) if batch_size <= 16 else "an index is too large"
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)
     largest = largest_batch(config("tiny", 8), ProfileParams(memory_limit_mib=1024), "CPU")
@@ -158,7 +167,7 @@ def test_size_with_an_error_after_a_size_that_trains_does_not_fit(monkeypatch: p
 
 
 def test_peak_above_the_limit_does_not_fit_even_if_the_child_was_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: Attempt(peak_bytes=size * MIB))
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: tried_batch(size))
     largest = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=100), "CPU")
     assert (largest.batch_size, largest.peak_mib) == (64, 64)
     assert fitting(largest) == [(64, True), (128, False)]
@@ -166,21 +175,21 @@ def test_peak_above_the_limit_does_not_fit_even_if_the_child_was_not_killed(monk
 
 def test_gpu_has_no_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        max_batch, "try_batch", lambda config, size, limit: Attempt(5 * MIB) if size <= 64 else Attempt()
+        max_batch, "try_batch", lambda config, size, limit: tried_batch(size) if size <= 128 else too_large(size)
     )
     largest = largest_batch(config("tiny", 64), ProfileParams(memory_limit_mib=64), "GPU")
-    assert (largest.batch_size, largest.limit_mib, largest.peak_mib) == (64, None, 5)
+    assert (largest.batch_size, largest.limit_mib, largest.peak_mib) == (128, None, 128)
 
 
 def test_default_limit_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(max_batch, "try_batch", lambda *_: Attempt())
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: too_large(size))
     largest = largest_batch(config("tiny", 1), ProfileParams(), "CPU")
     assert largest.limit_mib is not None
     assert 1 <= largest.limit_mib <= psutil.virtual_memory().total // 2 // MIB
 
 
 def test_default_limit_respects_the_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(max_batch, "try_batch", lambda *_: Attempt())
+    monkeypatch.setattr(max_batch, "try_batch", lambda config, size, limit: too_large(size))
     monkeypatch.setattr(cgroups, "free_memory_bytes", lambda: 100 * MIB)
     max_batch._half_of_free_mib.cache_clear()
     assert largest_batch(config("tiny", 1), ProfileParams(), "CPU").limit_mib == 50
@@ -191,5 +200,5 @@ def test_default_limit_respects_the_control_group(monkeypatch: pytest.MonkeyPatc
 def test_child_runs_with_the_onednn_setting_of_its_variant() -> None:
     """TensorFlow reads the setting at import. The child checks it when it compiles the model."""
     attempt = try_batch(config("tiny", 8, Variant(policy="float32", onednn=False)), 8, 1024)
-    assert attempt.error_message is None
-    assert attempt.peak_bytes is not None
+    assert isinstance(attempt, BatchTried)
+    assert attempt.fits

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from types import NoneType
 
 import psutil
 import pytest
 
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig
+from halfstep.profile.records import ArmConfig, ArmSettings
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system import interpreters
 from halfstep.tasks.spec import TaskSpec
@@ -25,9 +26,9 @@ def test_worker_computes_in_the_interpreter_of_its_entry(tmp_path: Path, folder:
     spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
     there, here = (Variant(policy="float32", python=python) for python in (str(other), None))
     with closing(WorkerProcess("other", ArmConfig(spec, there, seed=0))) as worker:
-        assert worker.call("settings").in_force.python == interpreters.shown_versions(interpreter.versions)
+        assert worker.call(ArmSettings, "settings").in_force.python == interpreters.shown_versions(interpreter.versions)
         assert psutil.Process(worker._process.pid).cmdline()[0] == str(other)
-        worker.call("warm_up", 1)
-        assert worker.call("train_round", 1) > 0
+        worker.call(NoneType, "warm_up", 1)
+        assert worker.call(float, "train_round", 1) > 0
     with closing(WorkerProcess("float32", ArmConfig(spec, here, seed=0))) as worker:
-        assert worker.call("settings").in_force.python is None
+        assert worker.call(ArmSettings, "settings").in_force.python is None

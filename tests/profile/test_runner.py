@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -25,12 +27,12 @@ from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams,
 from halfstep.profile.arms import Arms
 from halfstep.profile.differences import bridging_arms
 from halfstep.profile.extras import Wanted, find_trace
-from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
+from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
-from halfstep.profile.worker import COMPILING_STEPS, Worker
+from halfstep.profile.worker import COMPILING_STEPS, Worker, serve
 from halfstep.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
 from halfstep.results.profile import (
     TABLES,
@@ -156,11 +158,11 @@ def test_bridging_arm_has_the_xla_that_is_in_force_where_the_entry_leaves_it_to_
 def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -> None:
     """Keras does not choose XLA on a CPU."""
     with closing(WorkerProcess("float32", config(Variant(policy="float32", xla=xla)))) as worker:
-        assert worker.call("settings").in_force.xla is found
-        worker.call("warm_up", 1)
-        worker.call("prepare_cached")
-        assert worker.call("train_round_cached", 1) > 0
-        assert worker.call("infer", 1, 1)[0] > 0
+        assert worker.call(ArmSettings, "settings").in_force.xla is found
+        worker.call(NoneType, "warm_up", 1)
+        worker.call(NoneType, "prepare_cached")
+        assert worker.call(float, "train_round_cached", 1) > 0
+        assert worker.call(list[float], "infer", 1, 1)[0] > 0
 
 
 @pytest.mark.parametrize("in_force", [False, True])
@@ -328,9 +330,9 @@ def test_bridging_arm_has_all_files_except_the_trace(measurement: Measurement, f
 def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
     """`compare` explains by the settings in force, not by those that the entry requests."""
     with closing(WorkerProcess("float32", config(Variant(policy="float32", onednn=False)))) as worker:
-        settings = worker.call("settings")
-        worker.call("warm_up", 1)
-        time_ms = worker.call("train_round", 1)
+        settings = worker.call(ArmSettings, "settings")
+        worker.call(NoneType, "warm_up", 1)
+        time_ms = worker.call(float, "train_round", 1)
     times = RawTimes(
         rounds=[Round(0, 0, 0, 1, time_ms)],
         input_rounds=[InputRound(0, 0, "pipeline", 1, time_ms)],
@@ -374,17 +376,31 @@ def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> Non
     assert multiprocessing.active_children() == []
 
 
+def test_too_little_memory_is_answered_with_the_numbers() -> None:
+    def make(_: ArmConfig) -> Worker:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    connection = Mock()
+    connection.recv.side_effect = [("settings", ()), EOFError]
+    serve(connection, make, config(ENTRIES["float32"], batch_size=8))
+    assert re.fullmatch(
+        r"train\.batch_size is 8, too large for the memory, of which [\d,]+ MiB were used "
+        r"\(OOM when allocating tensor\); reduce it",
+        connection.send.call_args.args[0],
+    )
+
+
 def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
-        worker.call("warm_up", 1)
+        worker.call(NoneType, "warm_up", 1)
         worker.send("train_round", 10_000)
         assert worker._process.pid is not None
         os.kill(worker._process.pid, signal.SIGKILL)
         with pytest.raises(ProfileError, match=r"^profile: the process of float32 ended with status -9") as caught:
-            worker.receive()
+            worker.receive(float)
         assert "\n" not in str(caught.value)
         with pytest.raises(ProfileError, match="ended with status -9"):
-            worker.call("train_round", 1)
+            worker.call(float, "train_round", 1)
     assert multiprocessing.active_children() == []
 
 
@@ -396,8 +412,8 @@ def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, r
         "from contextlib import closing; from halfstep.profile.worker_process import WorkerProcess\n"
         "from tests.profile.test_runner import ENTRIES, config\n"
         "with closing(WorkerProcess('float32', config(ENTRIES['float32']))) as worker:\n"
-        "    worker.call('warm_up', 1)\n"
-        "    print(worker.call('train_round', 1) > 0)"
+        "    worker.call(type(None), 'warm_up', 1)\n"
+        "    print(worker.call(float, 'train_round', 1) > 0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", check],
@@ -412,7 +428,7 @@ def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, r
 
 def test_busy_worker_is_ended_at_once(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
-        worker.call("warm_up", 1)
+        worker.call(NoneType, "warm_up", 1)
         worker.send("train_round", 100_000)
         started_s = time.monotonic()
     assert time.monotonic() - started_s < STOP_TIMEOUT_S / 2
@@ -422,9 +438,9 @@ def test_busy_worker_is_ended_at_once(folder: Path) -> None:
 def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
         assert worker._process.pid is not None
-        worker.call("warm_up", 1)
+        worker.call(NoneType, "warm_up", 1)
         os.kill(worker._process.pid, signal.SIGINT)
-        assert worker.call("train_round", 1) > 0
+        assert worker.call(float, "train_round", 1) > 0
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["a worker", "the stage"])
@@ -484,7 +500,7 @@ with arms.repeat(0):
 def test_variables_of_an_entry_are_set_in_its_workers_alone(folder: Path) -> None:
     variant = Variant.model_validate({"policy": "float32", "env": {"TF_NUM_INTEROP_THREADS": 1, "OF_NOBODY": "a b"}})
     with closing(WorkerProcess("float32", config(variant))) as worker:
-        assert worker.call("settings").in_force.env == "OF_NOBODY=a b TF_NUM_INTEROP_THREADS=1"
+        assert worker.call(ArmSettings, "settings").in_force.env == "OF_NOBODY=a b TF_NUM_INTEROP_THREADS=1"
     assert "OF_NOBODY" not in os.environ
 
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -30,6 +31,7 @@ from halfstep.system.fork_server import stop_servers
 from halfstep.system.locking import machine_lock
 from halfstep.tasks.spec import TaskSpec
 
+_T = TypeVar("_T")
 KINDS = {"product": "matrix_product", "elementwise": "memory", "casts": "cast"}  # by what is planted
 BASELINE, CANDIDATE = "float32", "mixed_bfloat16"
 ROUNDS = 24  # without the profiler, in a repeat
@@ -109,18 +111,18 @@ def measured(spec: TaskSpec, *, repeats: int, turns: int, steps: int) -> Account
                     for arm in arms
                 }
                 for worker in workers.values():
-                    worker.call("warm_up", 4)
-                    worker.call("account", 1, 1)  # what is computed once
+                    worker.call(NoneType, "warm_up", 4)
+                    worker.call(list[TracedStretch], "account", 1, 1)  # what is computed once
                     worker.stand_still()
-                round_steps = max(1, math.ceil(TURN_MS / _in_turn(workers[BASELINE], "train_round", 1)))
+                round_steps = max(1, math.ceil(TURN_MS / _in_turn(float, workers[BASELINE], "train_round", 1)))
                 for place in range(ROUNDS):
                     for arm in generator.sample(arms, len(arms)):
-                        time_ms = _in_turn(workers[arm], "train_round", round_steps)
+                        time_ms = _in_turn(float, workers[arm], "train_round", round_steps)
                         rounds[arm].append(Round(repeat, place, 0, round_steps, time_ms))
                 stretches: dict[str, list[TracedStretch]] = {arm: [] for arm in arms}
                 for _ in range(turns):
                     for arm in generator.sample(arms, len(arms)):
-                        stretches[arm] += _in_turn(workers[arm], "account", steps, round_steps)
+                        stretches[arm] += _in_turn(list[TracedStretch], workers[arm], "account", steps, round_steps)
                 for arm, worker in workers.items():
                     rows[arm] += account_rows(repeat, stretches[arm])
                     worker.go_on()
@@ -134,10 +136,10 @@ def _table(rows: Sequence[AccountRow | Round]) -> pd.DataFrame:
     return pd.DataFrame(list(map(asdict, rows)))
 
 
-def _in_turn(worker: WorkerProcess, method: str, *arguments: Any) -> Any:
+def _in_turn(kind: type[_T], worker: WorkerProcess, method: str, *arguments: object) -> _T:
     """Calls a method of a worker, which stands still before and after."""
     worker.go_on()
-    result = worker.call(method, *arguments)
+    result = worker.call(kind, method, *arguments)
     worker.stand_still()
     return result
 
