@@ -47,7 +47,7 @@ from halfstep.machine.fingerprint import fingerprint
 from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
-from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
+from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
@@ -58,7 +58,7 @@ from halfstep.results.task import images_task
 from halfstep.results.training import Training, TrainingMetrics
 from halfstep.stats.speedup import Speedup, train_speedup
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import TRAIN
 from tools.acceptance_report import markdown
 
@@ -216,8 +216,10 @@ def measure_part(part: Part, out: Path, limit_s: float, batch_size: int, *, on_c
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     folder = out / "work" / "measured" / part.name
     shutil.rmtree(folder, ignore_errors=True)
-    spec = _spec(part.network, out / "work", batch_size, on_cpu=on_cpu)
-    configs = {name: ArmConfig(spec, entry, seed=0) for name, entry in entries(xla=part.xla).items()}
+    configs = {
+        name: _trial(part.network, entry, out / "work", batch_size, on_cpu=on_cpu)
+        for name, entry in entries(xla=part.xla).items()
+    }
     if not on_cpu:
         configs[files.CONTROL] = configs[BASELINE]
     protocol = ProfileParams(
@@ -238,13 +240,13 @@ def measure_part(part: Part, out: Path, limit_s: float, batch_size: int, *, on_c
         files.write_json(result, described(_measured(configs, protocol.model_copy(update=amount), folder), traces))
 
 
-def _measured(configs: Mapping[str, ArmConfig], protocol: ProfileParams, folder: Path) -> Measurement:
+def _measured(configs: Mapping[str, Trial], protocol: ProfileParams, folder: Path) -> Measurement:
     """Measures the arms; what the folder has of an earlier measurement with fewer repeats is taken over."""
     context = MeasurementContext(Wanted())
     return measure(configs, BASELINE, protocol, context, Repeats(folder, amounts(protocol, context.min_speedup)))
 
 
-def _spec(network: Network, work: Path, batch_size: int, *, on_cpu: bool) -> TaskSpec:
+def _trial(network: Network, entry: Variant, work: Path, batch_size: int, *, on_cpu: bool) -> Trial:
     directory = (work / f"{network.image_size}px").resolve()
     if not (directory / files.MANIFEST).exists():
         images = DataParams(
@@ -254,7 +256,7 @@ def _spec(network: Network, work: Path, batch_size: int, *, on_cpu: bool) -> Tas
     threads = 2 if on_cpu else max(2, (os.cpu_count() or 2) // 4)
     train = TrainParams(batch_size=batch_size, epochs=0, input_threads=threads, require_gpu=not on_cpu)
     digest = files.verify_manifest(directory)
-    return TaskSpec(TaskParams(), ModelParams(name=network.model), train, prepared_sha256=digest, directory=directory)
+    return Trial(TaskParams(), ModelParams(name=network.model), train, entry, 0, digest, directory)
 
 
 def _read(name: str, record: ArmRecord) -> Trace | str:

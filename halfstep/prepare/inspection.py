@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfstep.errors import HalfstepError, TaskError, one_line
-from halfstep.params import Variant
 from halfstep.prepare.trying import Inspection, TrialFailure
 from halfstep.results.artifact import write_array
 from halfstep.results.prepared import TEST_CLASSES
@@ -31,11 +30,11 @@ from halfstep.tasks.examples import Batch
 from halfstep.tasks.fit_call import FitCall
 from halfstep.tasks.layer_calls import failed_layer
 from halfstep.tasks.ready import ReadyTask, first_weights, from_task
-from halfstep.tasks.spec import CallSite, TaskSpec
 from halfstep.tasks.step_call import StepModel
 from halfstep.tasks.target_classes import classes_of
 from halfstep.tasks.task import Task
 from halfstep.tasks.traced_types import lost_inputs
+from halfstep.tasks.trial import CallSite, Trial
 from halfstep.tasks.variables import random_state_kept
 from halfstep.tensorflow_import import keras, tf
 
@@ -49,44 +48,42 @@ _CURE = '; what cannot compute in this type needs dtype="float32", in plain Kera
 _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
 
 
-def serve(connection: Connection, variant: Variant, spec: TaskSpec, seed: int, first: Inspection | None) -> None:
+def serve(connection: Connection, trial: Trial, first: Inspection | None) -> None:
     """What the process runs: sends what `inspect` returns, or what ended it."""
     try:
-        answer: Inspection | TrialFailure = inspect(spec, variant, seed, first)
+        answer: Inspection | TrialFailure = inspect(trial, first)
     except (HalfstepError, tf.errors.OpError) as error:
-        answer = _failure(error, spec, variant)
+        answer = _failure(error, trial)
     connection.send(answer)
 
 
-def _failure(error: Exception, spec: TaskSpec, variant: Variant) -> TrialFailure:
+def _failure(error: Exception, trial: Trial) -> TrialFailure:
     """What the user's code has raised, with a cure if the variant's type may be the cause."""
-    cause = None if spec.task.script is None or script.has_called_fit() else error.__cause__
-    text = str(error) if isinstance(error, HalfstepError) else f"{spec.subject}: {user_code.describe(error)}"
+    cause = None if trial.task.script is None or script.has_called_fit() else error.__cause__
+    text = str(error) if isinstance(error, HalfstepError) else f"{trial.subject}: {user_code.describe(error)}"
     is_users = not isinstance(error, HalfstepError) or error.__cause__ is not None
     return TrialFailure(
-        text + (_CURE if is_users and variant.dtype_policy.compute.bits < 32 else ""),
+        text + (_CURE if is_users and trial.variant.dtype_policy.compute.bits < 32 else ""),
         raised="" if cause is None else user_code.describe(cause),
         is_missing=isinstance(cause, _MISSING),
         layer=failed_layer(error),
     )
 
 
-def inspect(spec: TaskSpec, variant: Variant, seed: int, first: Inspection | None = None) -> Inspection:
+def inspect(trial: Trial, first: Inspection | None = None) -> Inspection:
     """Inspects a task.
 
     Args:
-        spec: the task.
-        variant: under which it is inspected.
-        seed: of the training.
+        trial: what is inspected.
         first: what the baseline's process has found; None in that process, which writes what the others read.
 
     Raises:
         TaskError: the task, its data or its model cannot be used; the message says why.
         PrecisionError: the variant is not in force.
     """
-    if spec.task.script is not None:
-        return _ScriptInspector(spec, variant, seed, first).run()
-    return _FunctionInspector(spec, variant, seed, first).run()
+    if trial.task.script is not None:
+        return _ScriptInspector(trial, first).run()
+    return _FunctionInspector(trial, first).run()
 
 
 class _Inspector:
@@ -98,10 +95,10 @@ class _Inspector:
 
     is_script = False
 
-    def __init__(self, spec: TaskSpec, variant: Variant, seed: int, first: Inspection | None) -> None:
-        self.spec, self.variant, self.seed, self.first = spec, variant, seed, first
-        self.subject, self.directory = spec.subject, spec.directory.absolute()
-        self.depends = [files.resolve_data_path(name).absolute() for name in spec.task.depends]
+    def __init__(self, trial: Trial, first: Inspection | None) -> None:
+        self.trial, self.variant, self.first = trial, trial.variant, first
+        self.subject, self.directory = trial.subject, trial.directory.absolute()
+        self.depends = [files.resolve_data_path(name).absolute() for name in trial.task.depends]
 
     def explained(self, failure: str) -> Any:
         """As `user_code.explained`."""
@@ -109,7 +106,7 @@ class _Inspector:
 
     def compiled(self, ready: ReadyTask, batches: Iterable[Any]) -> tuple[ReadyTask, list[str]]:
         """The task with the variant in force, and what its type cannot hold of the inputs of these batches."""
-        compiling.put_in_force(ready, self.spec, self.variant)
+        compiling.put_in_force(ready, self.trial)
         types = compiling.verify_types(ready, self.variant)
         ready = compiling.with_input_of(ready, self.variant)
         return ready, [] if types is None else list(lost_inputs(types, batches, ready.model))
@@ -136,7 +133,7 @@ class _Inspector:
         steps, own_lines = int(ready.model.steps_per_execution), list[str]()
         if self.first is None and steps > 1:
             own_lines.append(f"timed with one step a call, not with {steps}")
-        name = self.spec.task.shown
+        name = self.trial.task.shown
         return tuple(f"{name}: {line}" for line in chain(own_lines, *others))
 
 
@@ -147,8 +144,8 @@ class _FunctionInspector(_Inspector):
         """What is found."""
         if self.first is None:
             self.directory.mkdir(parents=True, exist_ok=True)
-            own.prepare(self.spec.task, self.directory)
-        compiling.activate(self.spec, self.variant)
+            own.prepare(self.trial.task, self.directory)
+        compiling.activate(self.trial)
         ready, lost = self._built(quiet=self.first is not None)
         can_infer = self._can_be_tested(ready)
         is_tested = can_infer and ready.task.test is not None
@@ -170,7 +167,7 @@ class _FunctionInspector(_Inspector):
                 scoring.check_metric_of(ready.task, ready.test, lambda x: ready.model(x, training=False))
         self.train_a_step(ready, type(ready.model).fit)
         info = TaskInfo(
-            name=self.spec.task.name,
+            name=self.trial.task.name,
             score_name=ready.task.score_name or "none",
             score_kind="score" if ready.task.metric is None else "metric",
             examples=test_examples,
@@ -183,12 +180,12 @@ class _FunctionInspector(_Inspector):
         return Inspection(info, lines=self.lines(ready, lost))
 
     def _built(self, *, quiet: bool, beside: dict[str, weakref.ref[Any]] | None = None) -> tuple[ReadyTask, list[str]]:
-        keras.utils.set_random_seed(self.seed)
-        task = own.build(self.spec.task, batch_size=self.spec.train.batch_size, seed=self.seed, quiet=quiet)
+        keras.utils.set_random_seed(self.trial.seed)
+        task = own.build(self.trial.task, batch_size=self.trial.train.batch_size, seed=self.trial.seed, quiet=quiet)
         if beside and "model" in beside and beside["model"]() is task.model:
             raise TaskError(f"{self.subject} returns the same Task.model in every call; create it inside the function")
         with self.explained("has data that cannot be read"):
-            ready, asked = from_task(task, self.spec.train, self.seed), self.variant.batch_size
+            ready, asked = from_task(task, self.trial.train, self.trial.seed), self.variant.batch_size
             size = None if asked is None else ready.training.examples_per_step(asked)
         if size != asked:
             raise TaskError(
@@ -199,7 +196,7 @@ class _FunctionInspector(_Inspector):
 
     def _can_be_tested(self, ready: ReadyTask) -> bool:
         can_infer = self.can_infer(ready)
-        if not can_infer and self.spec.train.epochs:
+        if not can_infer and self.trial.train.epochs:
             raise TaskError(
                 f"{self.subject}: Task.model has no call(), which the test needs; write one, or set train.epochs to 0 "
                 "to compare the speed alone"
@@ -260,11 +257,11 @@ class _ScriptInspector(_Inspector):
 
     def run(self) -> Inspection:
         """What is found."""
-        compiling.activate(self.spec, self.variant)
+        compiling.activate(self.trial)
         no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread; then nothing is forked
-        call = fit_call.captured(self.spec, self.variant, self.seed, self.spec.script_log(self.seed))
+        call = fit_call.captured(self.trial, self.trial.script_log())
         assert call.site is not None, "it is the judged one"
-        self.subject = f"{self.spec.subject}, line {call.site.line},"
+        self.subject = f"{self.trial.subject}, line {call.site.line},"
         if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
             raise TaskError(
                 f"{self.subject} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the "
@@ -288,7 +285,7 @@ class _ScriptInspector(_Inspector):
         size = len(keras.tree.flatten(fit.first_batch)[0])
         return Inspection(
             TaskInfo(
-                name=self.spec.task.shown,
+                name=self.trial.task.shown,
                 **{"score_name": "none", "score_kind": "score", "examples": 1} | quality,
                 steps_per_epoch=steps,
                 data_sha256=examples.sha256(first_batches),
@@ -308,7 +305,7 @@ class _ScriptInspector(_Inspector):
     def _data(self, call: script.Call) -> FitCall:
         """The call's data; errors as of `inspect`."""
         with self.explained("has data that cannot be read"):
-            fit, size = FitCall(call, self.spec.train.batch_size), self.spec.train.batch_size
+            fit, size = FitCall(call, self.trial.train.batch_size), self.trial.train.batch_size
             own_size = len(keras.tree.flatten(fit.first_batch)[0])
         if size is not None and not fit.takes_batch_size:
             raise TaskError(
@@ -347,7 +344,7 @@ class _ScriptInspector(_Inspector):
 
     def _score(self, fit: FitCall, read: list[Batch]) -> tuple[str, str | None]:
         """Name and kind of the score, which is computed once; or why there is none, and None."""
-        model, given = fit.call.model, self.spec.task.score
+        model, given = fit.call.model, self.trial.task.score
         is_metric = given is not None and ":" not in given
         subject = "its loss" if given is None else f"task.score = {given}"
         scored: Any = (
@@ -382,7 +379,7 @@ class _ScriptInspector(_Inspector):
         scales_loss = self.variant.dtype_policy.scales_loss
         if isinstance(model, StepModel) and scales_loss and not model.scales_loss:
             yield (
-                f"its step scales no loss in {self.spec.name}, so that small gradients are lost: this variant shows "
+                f"its step scales no loss in {self.trial.name}, so that small gradients are lost: this variant shows "
                 "the speed alone"
             )
         if unscaled:
@@ -390,7 +387,7 @@ class _ScriptInspector(_Inspector):
 
     def _site_lines(self, site: CallSite, fit: FitCall) -> Iterator[str]:
         """What is known of the call; the first process says it."""
-        name, step = self.spec.task.shown, self.spec.task.step
+        name, step = self.trial.task.shown, self.trial.task.step
         if self.first is not None:
             return
         lines = ", ".join(map(str, site.later_lines))

@@ -10,9 +10,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.params import Params, Variant
@@ -21,7 +21,7 @@ from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
-from halfstep.tasks.spec import FITS, SCRIPT_LOGS, TaskSpec
+from halfstep.tasks.trial import FITS, SCRIPT_LOGS, Trial
 from halfstep.words.text import joined
 
 MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
@@ -80,9 +80,9 @@ def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int
         TaskError: it cannot be built.
     """
     name = settings.compare.baseline
-    spec, entry, seed = TaskSpec.of(settings, name), settings.variants[name], settings.train.seeds[0]
-    with servers(_LAYERS, [entry]):
-        answer = run_trial(dict[str, str], f"{name}-{seed}", _LAYERS, entry, spec, seed, shape, classes)
+    with servers(_LAYERS, [settings.variants[name]]):
+        trial = Trial.of(settings, name, settings.train.seeds[0])
+        answer = run_trial(dict[str, str], _LAYERS, trial, shape, classes)
     if isinstance(answer, TrialFailure):
         raise TaskError(answer.message)
     return answer
@@ -123,15 +123,13 @@ def servers(module: str, variants: Iterable[Variant]) -> Iterator[None]:
         stop_servers()
 
 
-def run_trial(
-    kind: type[_Answer], name: str, module: str, variant: Variant, spec: TaskSpec, *arguments: Any
-) -> _Answer | TrialFailure:
-    """Calls `serve(connection, variant, spec, *arguments)` of a module in a new process, which `name` names.
+def run_trial(kind: type[_Answer], module: str, trial: Trial, *arguments: object) -> _Answer | TrialFailure:
+    """Calls `serve(connection, trial, *arguments)` of a module in a new process.
 
     Returns:
         What it sends, of this type, or what ended it.
     """
-    whole = (module, variant, spec, *arguments)
+    name, variant, whole = f"{trial.name}-{trial.seed}", trial.variant, (module, trial, *arguments)
     with Child(
         name, serve, whole, variant.variables, preload=module, python=variant.python, may_have_children=True
     ) as child:
@@ -140,7 +138,7 @@ def run_trial(
             waited_s += WAIT_S
             print(f"{name}: its process has run for {waited_s} s", file=sys.stderr, flush=True)
         answer = child.receive(kind, TrialFailure)
-        return TrialFailure(f"{spec.subject}: the process of {name}: {answer}") if isinstance(answer, Lost) else answer
+        return TrialFailure(f"{trial.subject}: the process of {name}: {answer}") if isinstance(answer, Lost) else answer
 
 
 class _Inspections:
@@ -171,11 +169,11 @@ class _Inspections:
 
     def info(self) -> TaskInfo:
         """The content of `task.json`."""
-        size = self._spec(self._baseline).train.batch_size
+        size = self._batch_size(self._baseline)
         steps = {
-            self._spec(name).train.batch_size: inspection.info.steps_per_epoch
+            self._batch_size(name): inspection.info.steps_per_epoch
             for name, inspection in self._by_variant.items()
-            if not self._is_script and self._spec(name).train.batch_size != size
+            if not self._is_script and self._batch_size(name) != size
         }
         script = self.first.info.script
         changes = {
@@ -219,14 +217,13 @@ class _Inspections:
         variants, seeds = len(train.variants), len(train.seeds)
         return variants + seeds - 1 + variants * seeds * is_trained + 2 * (variants + 1)
 
-    def _spec(self, variant: str) -> TaskSpec:
-        return TaskSpec.of(self._settings, variant, directory=self._directory)
+    def _batch_size(self, variant: str) -> int:
+        return self._settings.variants[variant].applied_to(self._settings.train).batch_size
 
     def _inspect(self, variant: str, seed: int, entry: Variant | None = None) -> Inspection | TrialFailure:
         """What a new process finds, or what ended it."""
-        entry = entry or self._settings.variants[variant]
-        name, spec = f"{variant}-{seed}", self._spec(variant)
-        return run_trial(Inspection, name, _PROGRAM, entry, spec, seed, self._first)
+        trial = Trial.of(self._settings, variant, seed, directory=self._directory)
+        return run_trial(Inspection, _PROGRAM, replace(trial, variant=entry or trial.variant), self._first)
 
     def _inspect_baseline(self) -> Inspection:
         """The baseline's: of a script in its own folder, or in its repository's root if it finds something there."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from halfstep.errors import ProfileError
-from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings
+from halfstep.profile.records import ArmRecord, ArmSettings
 from halfstep.results.profile import bridge_name
 from halfstep.system import files
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import TRAIN
 
 # Settings that must be those of the baseline where neither entry sets them.
@@ -25,11 +26,9 @@ def bridge_of(settings: ArmSettings, baseline: ArmSettings, measure: str = TRAIN
     return bridge_name(baseline.in_force, settings.in_force, baseline.configuration.device, measure)
 
 
-def bridging_arms(
-    configs: Mapping[str, ArmConfig], records: Mapping[str, ArmRecord], baseline: str
-) -> dict[str, ArmConfig]:
+def bridging_arms(configs: Mapping[str, Trial], records: Mapping[str, ArmRecord], baseline: str) -> dict[str, Trial]:
     """The arms with the baseline's policy and a candidate's other settings, by name; none without a baseline."""
-    bridges: dict[str, ArmConfig] = {}
+    bridges: dict[str, Trial] = {}
     if baseline not in records:
         return bridges
     for name, record in records.items():
@@ -41,8 +40,7 @@ def bridging_arms(
                 "xla": record.settings.in_force.xla,  # Keras may choose another with the policy
             }
             variant = configs[name].variant.model_copy(update=settings)
-            spec = replace(configs[name].spec, name=arm)
-            bridges.setdefault(arm, replace(configs[name], spec=spec, variant=variant))
+            bridges.setdefault(arm, replace(configs[name], name=arm, variant=variant))
     return bridges
 
 

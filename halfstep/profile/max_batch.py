@@ -21,9 +21,9 @@ import psutil
 from halfstep.errors import HalfstepError, ProfileError
 from halfstep.machine import free_memory
 from halfstep.params import ProfileParams
-from halfstep.profile.records import ArmConfig
 from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system.child import Child, Lost
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
@@ -33,14 +33,14 @@ POLL_S = 0.01
 MIN_FREE = 0.05  # share of the machine's memory
 
 
-def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -> LargestBatch:
+def largest_batch(trial: Trial, profile: ProfileParams, device_type: str) -> LargestBatch:
     """Tries batches of powers of two, upwards until one does not fit in memory or trains at half of the best speed.
 
     The first is the largest power of two up to `train.batch_size`; if it does not fit, smaller ones are tried. The
     batch itself is tried, too, so that its speed can be compared.
 
     Args:
-        config: the model, how it is trained, and the variant.
+        trial: the model, how it is trained, and the variant.
         profile: `memory_limit_mib` is the limit on a CPU.
         device_type: `CPU` or `GPU`.
 
@@ -49,10 +49,10 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
         DataError: the prepared data are missing.
     """
     limit_mib = None if device_type == "GPU" else profile.memory_limit_mib or _half_of_free_mib()
-    start, tried = config.spec.train.batch_size, list[BatchTried]()
+    start, tried = trial.train.batch_size, list[BatchTried]()
 
     def fits(batch_size: int) -> bool:
-        batch = try_batch(config, batch_size, limit_mib)
+        batch = try_batch(trial, batch_size, limit_mib)
         if isinstance(batch, str) and not any(other.fits for other in tried):  # later, the size is the likely cause
             raise ProfileError(f"profile.find_max_batch: {batch}")
         if isinstance(batch, str) or (limit_mib is not None and (batch.peak_mib or 0.0) > limit_mib):
@@ -84,7 +84,7 @@ def largest_batch(config: ArmConfig, profile: ProfileParams, device_type: str) -
     )
 
 
-def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried | str:
+def try_batch(trial: Trial, batch_size: int, limit_mib: int | None) -> BatchTried | str:
     """Trains a few steps in a child process, which is killed if it exceeds the limit; the message if there is an error.
 
     A batch with which the child dies does not fit.
@@ -92,10 +92,10 @@ def try_batch(config: ArmConfig, batch_size: int, limit_mib: int | None) -> Batc
     with Child(
         f"batch-{batch_size}",
         _train,
-        (config, batch_size),
-        config.variant.variables,
-        python=config.variant.python,
-        may_have_children=config.spec.task.script is not None,
+        (trial, batch_size),
+        trial.variant.variables,
+        python=trial.variant.python,
+        may_have_children=trial.task.script is not None,
     ) as child:
         start_bytes = child.receive(int, str)
         if isinstance(start_bytes, int) and _stays_within(limit_mib, child, start_bytes):
@@ -116,7 +116,7 @@ def _stays_within(limit_mib: int | None, child: Child, start_bytes: int) -> bool
     return True
 
 
-def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
+def _train(connection: Connection, trial: Trial, batch_size: int) -> None:
     """What the child runs: sends the memory that it starts with, then the outcome of the training."""
     from halfstep.profile import peak_memory  # only the child may import TensorFlow
     from halfstep.tensorflow_import import tf
@@ -124,7 +124,7 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
     start_bytes = _own_bytes(psutil.Process())
     connection.send(start_bytes)
     try:
-        per_s = _train_steps(config, batch_size)
+        per_s = _train_steps(trial, batch_size)
         on_gpu = tf.config.list_logical_devices("GPU")
         peak_bytes = peak_memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes
         connection.send(BatchTried(batch_size=batch_size, peak_mib=peak_bytes / MIB, examples_per_s=per_s))
@@ -134,12 +134,12 @@ def _train(connection: Connection, config: ArmConfig, batch_size: int) -> None:
         connection.send(" ".join(str(error).split())[:500])
 
 
-def _train_steps(config: ArmConfig, batch_size: int) -> float:
+def _train_steps(trial: Trial, batch_size: int) -> float:
     """Runs steps as `train` does, and returns examples per second."""
     from halfstep.tasks import building
     from halfstep.tensorflow_import import tf
 
-    task = building.ready(config.spec, config.variant, config.seed, trial_batch=batch_size)
+    task = building.ready(trial, trial_batch=batch_size)
     batches = iter(task.training.equal_batches())
     task.model.make_train_function()
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""The input of a worker, and a measurement with the raw records of its arms."""
+"""A measurement with the raw records of its arms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ from halfstep.params import Variant
 from halfstep.profile.plan import Plan
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, Ending, InForce, Protocol, RawTimes
-from halfstep.tasks.spec import TaskSpec
 from halfstep.words.text import MIB
-
-
-@dataclass(frozen=True)
-class ArmConfig:
-    """What the worker of one arm needs: the task, an entry of `variants`, and nothing about the other arms."""
-
-    spec: TaskSpec
-    variant: Variant
-    seed: int
 
 
 @dataclass(frozen=True)

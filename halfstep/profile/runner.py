@@ -22,7 +22,7 @@ from halfstep.profile.machine_load import OtherLoad
 from halfstep.profile.plan import Costs, Plan, make_plan
 from halfstep.profile.progress import Progress
 from halfstep.profile.protocol import protocol_of
-from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats, asks_for_more
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.steady_state import mark_counted
@@ -31,6 +31,7 @@ from halfstep.profile.worker_process import Serve, serve_worker
 from halfstep.results.profile import Protocol, Step
 from halfstep.system import files
 from halfstep.system.fork_server import stop_servers
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import TRAIN
 
 
@@ -63,7 +64,7 @@ class MeasurementContext:
 
 
 def measure(
-    configs: Mapping[str, ArmConfig],
+    configs: Mapping[str, Trial],
     baseline: str,
     profile: ProfileParams,
     context: MeasurementContext,
@@ -100,7 +101,7 @@ class _Runner:
 
     def __init__(
         self,
-        configs: Mapping[str, ArmConfig],
+        configs: Mapping[str, Trial],
         baseline: str,
         profile: ProfileParams,
         context: MeasurementContext,

@@ -15,7 +15,7 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
 from halfstep.profile import extras, repeats, runner
 from halfstep.profile.max_batch import largest_batch
-from halfstep.profile.records import ArmConfig, ArmRecord, Measurement
+from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.summary import SummaryContext, summarize
 from halfstep.profile.trace import Trace, read_trace
@@ -23,7 +23,7 @@ from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import finished_scores, read_metrics
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.tracking import run_logging
 from halfstep.tracking.provenance import commit_text
 from halfstep.tracking.tracker import Tracker
@@ -46,7 +46,7 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             return
         configs, baseline = _configs(settings, variants), settings.compare.baseline
         trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
-        prepared = next(iter(configs.values())).spec.prepared_sha256
+        prepared = next(iter(configs.values())).prepared_sha256
         inputs_of = repeats.inputs_of(prepared, trained, arms=sorted(configs))
         key = repeats.measurement_key(settings, inputs_of)
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
@@ -73,7 +73,7 @@ def finished_variants(settings: Params) -> list[str]:
 
 def _measure_and_write(
     settings: Params,
-    configs: Mapping[str, ArmConfig],
+    configs: Mapping[str, Trial],
     trained: Mapping[int, Path],
     kept: Repeats,
     occasion: Mapping[str, str | None],
@@ -103,20 +103,19 @@ def _training_seconds(settings: Params, variants: list[str]) -> float:
     return sum(training.train_time_s or 0.0 for training in trainings)
 
 
-def _configs(settings: Params, variants: list[str]) -> dict[str, ArmConfig]:
-    entries = {name: settings.variants[name] for name in variants}
-    if settings.compare.baseline in entries:
-        entries[files.CONTROL] = settings.variants[settings.compare.baseline]
+def _configs(settings: Params, variants: list[str]) -> dict[str, Trial]:
+    baseline, variant_by_arm = settings.compare.baseline, {name: name for name in variants}
+    if baseline in variants:
+        variant_by_arm[files.CONTROL] = baseline
     digest = files.verify_manifest(files.PREPARED)
-    names = {name: settings.compare.baseline if name == files.CONTROL else name for name in entries}
     return {
-        name: ArmConfig(replace(TaskSpec.of(settings, names[name], digest), name=name), entry, settings.train.seeds[0])
-        for name, entry in entries.items()
+        name: replace(Trial.of(settings, variant, settings.train.seeds[0], digest), name=name)
+        for name, variant in variant_by_arm.items()
     }
 
 
 def _largest_batches(
-    configs: Mapping[str, ArmConfig], settings: Params, measurement: Measurement, kept: Repeats
+    configs: Mapping[str, Trial], settings: Params, measurement: Measurement, kept: Repeats
 ) -> dict[str, LargestBatch]:
     """With `profile.find_max_batch`, the largest batch that trains, by variant; what an earlier session found stays.
 

@@ -34,7 +34,6 @@ from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
 from halfstep.profile.plan import DROPPED_STEPS, plain_steps
 from halfstep.profile.records import (
-    ArmConfig,
     ArmSettings,
     Calibration,
     TracedStretch,
@@ -50,6 +49,7 @@ from halfstep.results.training import SCORES, saved_model
 from halfstep.system import files, interpreters
 from halfstep.tasks import building, precision, user_code
 from halfstep.tasks.layers import recorded_scopes, with_model
+from halfstep.tasks.trial import Trial
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, tf
 from halfstep.words.text import MIB
@@ -65,7 +65,7 @@ MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator
 IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
 
-def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker], config: ArmConfig) -> None:
+def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker], trial: Trial) -> None:
     """Receives `(method, arguments)` and sends the result, or the message of an error, until the connection closes."""
     worker: InferenceWorker | None = None
     while True:
@@ -74,18 +74,18 @@ def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker],
         except (EOFError, ConnectionError):
             return
         try:
-            worker = worker or make_worker(config)
+            worker = worker or make_worker(trial)
             answer = getattr(worker, method)(*arguments)
         except tf.errors.ResourceExhaustedError as error:
             details = " ".join(error.message.split())[:160]
             answer = (
-                f"{config.spec.batch_key} is {config.spec.train.batch_size}, too large for the memory, of which "
+                f"{trial.batch_key} is {trial.train.batch_size}, too large for the memory, of which "
                 f"{peak_memory.peak_bytes() / MIB:,.0f} MiB were used ({details}); reduce it"
             )
         except (HalfstepError, tf.errors.OpError) as error:
             answer = " ".join(str(error).split())[:500]
         except Exception as error:  # of the user's own model or task
-            answer = f"{config.spec.subject}: {user_code.describe(error)}"
+            answer = f"{trial.subject}: {user_code.describe(error)}"
         with suppress(ConnectionError):  # the parent has ended, or needs no more results
             connection.send(answer)
 
@@ -155,10 +155,10 @@ class InferenceWorker:
 class Worker(InferenceWorker):
     """A variant with the model and the input pipeline that `train` uses."""
 
-    def __init__(self, config: ArmConfig) -> None:
+    def __init__(self, trial: Trial) -> None:
         super().__init__()
-        self._config, self._root = config, Path.cwd()
-        self._task = building.ready(config.spec, config.variant, config.seed)
+        self._trial, self._root = trial, Path.cwd()
+        self._task = building.ready(trial)
         self._model = self._task.model
         self._model.steps_per_execution = 1  # `prepare` has said so where a task or script has more
         self._batches: Any = iter(())
@@ -363,15 +363,14 @@ class Worker(InferenceWorker):
         folder = self._root / trained  # a script's folder is the working folder
         files.verify_manifest(folder)
         path = saved_model(folder)
-        task = building.build(self._config.spec, self._config.variant, self._config.seed)
+        task = building.build(self._trial)
         try:
             with warnings.catch_warnings(action="ignore"):  # a script's model has an optimizer, whose state may differ
                 task.model.load_weights(path)
         except (ValueError, OSError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ProfileError(
-                f"{path} does not fit {self._config.spec.subject} ({reason}): "
-                f"run `dvc repro -f -s {files.stage_of(trained)}`"
+                f"{path} does not fit {self._trial.subject} ({reason}): run `dvc repro -f -s {files.stage_of(trained)}`"
             ) from error
         outputs = task.outputs(self._prediction(task.model), allow_not_finite=True)
         return (
@@ -398,23 +397,23 @@ class Worker(InferenceWorker):
         )
 
     def _in_force(self) -> InForce:
-        spec, training = self._config.spec, self._task.training
+        training = self._task.training
         return InForce(
             policy=self._model.dtype_policy.name,
             xla=self._model.jit_compile,
             tf32=tf.config.experimental.tensor_float_32_execution_enabled(),
             onednn=precision.onednn_is_on(),
-            batch_size=training.examples_per_step(spec.train.batch_size),
+            batch_size=training.examples_per_step(self._trial.train.batch_size),
             learning_rate=self._task.learning_rate,
             threads=tf.config.threading.get_intra_op_parallelism_threads(),
             threads_between=tf.config.threading.get_inter_op_parallelism_threads(),
             gpu_thread_mode=os.environ.get(GPU_THREAD_MODE),
-            env=" ".join(f"{name}={os.environ.get(name)}" for name in sorted(self._config.variant.env)) or None,
+            env=" ".join(f"{name}={os.environ.get(name)}" for name in sorted(self._trial.variant.env)) or None,
             input_threads=training.threads,
             cache_input=bool(training.first_pass),
             prefetch_to_device=training.device is not None,
-            task_path=self._config.variant.task_path,
-            python=self._config.variant.python and interpreters.shown_versions(fingerprint.versions()),
+            task_path=self._trial.variant.task_path,
+            python=self._trial.variant.python and interpreters.shown_versions(fingerprint.versions()),
             float32_layers=self._task.float32.paths,
             float32_casts=self._task.float32.casts,
         )

@@ -10,20 +10,20 @@ from multiprocessing.connection import Connection
 from typing import TypeVar
 
 from halfstep.errors import ProfileError
-from halfstep.profile.records import ArmConfig
 from halfstep.system.child import Child, Lost
+from halfstep.tasks.trial import Trial
 
 STOP_TIMEOUT_S = 10.0
 
-Serve = Callable[[Connection, ArmConfig], None]
+Serve = Callable[[Connection, Trial], None]
 _Answer = TypeVar("_Answer")
 
 
-def serve_worker(connection: Connection, config: ArmConfig) -> None:
+def serve_worker(connection: Connection, trial: Trial) -> None:
     """What a worker process runs."""
     from halfstep.profile import worker  # imports TensorFlow, which the parent must not do
 
-    worker.serve(connection, worker.Worker, config)
+    worker.serve(connection, worker.Worker, trial)
 
 
 class WorkerProcess:
@@ -37,16 +37,16 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, name: str, config: ArmConfig, serve: Serve = serve_worker, measures: frozenset[str] = frozenset()
+        self, name: str, trial: Trial, serve: Serve = serve_worker, measures: frozenset[str] = frozenset()
     ) -> None:
         self.name, self.measures, self.continued = name, measures, 0
-        is_script = config.spec.task.script is not None
+        is_script = trial.task.script is not None
         self._child = Child(
             f"profile-{name}",
             serve,
-            (config,),
-            config.variant.variables,
-            python=config.variant.python,
+            (trial,),
+            trial.variant.variables,
+            python=trial.variant.python,
             may_have_children=is_script,
         )
         self.connection, self._process = self._child.connection, self._child.process

@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 
 from halfstep.errors import HalfstepError, TaskError, one_line
 from halfstep.inputs.own_code import of_files
-from halfstep.params import Variant
 from halfstep.profile.worker import compiled_prediction
 from halfstep.results.artifact import write_array
 from halfstep.results.serving import Export, outputs_file
@@ -32,7 +32,7 @@ from halfstep.serve.records import INPUTS, Exported, Request
 from halfstep.system import files
 from halfstep.tasks import building, user_code
 from halfstep.tasks.ready import ReadyTask
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras, tf
 from halfstep.words.formats import FORMATS
 from halfstep.words.policies import SIXTEEN_BIT
@@ -46,25 +46,24 @@ _SAYS = re.compile(
 )
 
 
-def serve(connection: Connection, variant: Variant, spec: TaskSpec, request: Request) -> None:
+def serve(connection: Connection, trial: Trial, request: Request) -> None:
     """What the process runs: sends what `export` returns, or the message of an error."""
-    connection.send(user_code.answer_of(spec.subject, lambda: export(spec, variant, request)))
+    connection.send(user_code.answer_of(trial.subject, lambda: export(trial, request)))
 
 
-def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
+def export(trial: Trial, request: Request) -> Exported:
     """Exports the weights of a training in float32 to each format, predicts the test data with it, and writes both.
 
     Args:
-        spec: the task.
-        variant: the baseline's entry, of which this process has the environment variables.
-        request: what is exported.
+        trial: the training, with the baseline's entry, of which this process has the environment variables.
+        request: how it is exported.
 
     Raises:
         TaskError, ModelError: the model cannot be built.
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
-    float32 = variant.model_copy(update={"policy": "float32", "float32_layers": ()})
-    task = building.ready(spec, float32, request.seed)
+    float32 = trial.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
+    task = building.ready(replace(trial, variant=float32))
     if own := [layer for layer in _layers(task.model) if layer.compute_dtype in SIXTEEN_BIT]:
         raise TaskError(
             f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
@@ -74,18 +73,19 @@ def export(spec: TaskSpec, variant: Variant, request: Request) -> Exported:
         raise TaskError(f"an input has the type {other[0]}; a model is exported with inputs that are numbers")
     np.savez(request.folder / INPUTS, *inputs)
     return Exported(
-        exports=_exports(task, inputs, request), parameters=task.model.count_params(), graph=_graph(task.model)
+        exports=_exports(task, inputs, trial, request), parameters=task.model.count_params(), graph=_graph(task.model)
     )
 
 
-def _exports(task: ReadyTask, inputs: Sequence[NDArray[Any]], request: Request) -> tuple[Export, ...]:
+def _exports(task: ReadyTask, inputs: Sequence[NDArray[Any]], trial: Trial, request: Request) -> tuple[Export, ...]:
     """The trained weights in each format, tested beside Keras; without a training, new weights on these inputs."""
     if request.trained is not None:
         _load_weights(task.model, request.trained)
     tester = _Tester(task, compiled_prediction(task.model), None if request.trained else inputs)
     with tempfile.TemporaryDirectory() as scratch:
         exporter = _Exporter(task, inputs, Path(scratch))
-        return tuple(_one(name, exporter, tester, request) for name in request.formats)
+        exports = [Export(variant=trial.name, seed=trial.seed, format=name) for name in request.formats]
+        return tuple(_one(export, exporter, tester, request) for export in exports)
 
 
 def _layers(model: keras.Model) -> list[Any]:
@@ -238,9 +238,9 @@ class _Exporter:
                     return
 
 
-def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> Export:
+def _one(export: Export, exporter: _Exporter, tester: _Tester, request: Request) -> Export:
     """The export to one format, tested; with the reason where that does not work."""
-    export = Export(variant=request.variant, seed=request.seed, format=name)
+    name = export.format
     path, began_s = request.folder / export.path, time.monotonic()
     try:
         with runtimes.quiet():
@@ -251,7 +251,7 @@ def _one(name: str, exporter: _Exporter, tester: _Tester, request: Request) -> E
         _remove(path)
         return export.model_copy(update={"refusal": f"{FORMATS[name].label}: {_reason(error)}"})
     if outputs is not None:
-        write_array(request.folder / outputs_file(request.variant, request.seed, name), outputs)
+        write_array(request.folder / outputs_file(export.variant, export.seed, name), outputs)
     parts = _parts(path)
     return export.model_copy(
         update={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from halfstep.results.training import read_metrics
 from halfstep.serve.records import EXPORTING, Exported, Request
 from halfstep.system import files
 from halfstep.system.child import Child, Lost, serve
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 
 
 def batch_sizes_of(settings: Params) -> tuple[int, ...]:
@@ -80,8 +81,6 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, 
     shutil.rmtree(mine, ignore_errors=True)
     mine.mkdir(parents=True)
     request = Request(
-        variant=name,
-        seed=seed,
         trained=None if read_metrics(name, seed).not_trained else files.train_dir(name, seed).absolute(),
         folder=mine,
         formats=settings.serve.exported,
@@ -89,14 +88,14 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, 
         threads=threads,
     )
     baseline = settings.variants[settings.compare.baseline]
-    spec = TaskSpec.of(settings, name, prepared)
+    trial = replace(Trial.of(settings, name, seed, prepared), variant=baseline)
     return Child(
         f"serve {name}-{seed}",
         serve,
-        (EXPORTING, baseline, spec, request),
+        (EXPORTING, trial, request),
         baseline.variables,
         preload=EXPORTING,
-        may_have_children=spec.task.script is not None,
+        may_have_children=trial.task.script is not None,
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.profile.records import ArmConfig
 from halfstep.results.artifact import Document
 from halfstep.results.serving import Export
 from halfstep.system import files
+from halfstep.tasks.trial import Trial
 from halfstep.words.formats import KERAS
 
 EXPORTING = "halfstep.serve.exporting"  # exports one training, and imports TensorFlow
@@ -22,11 +22,9 @@ _EXPORTED = "exported.json"
 
 @dataclass(frozen=True)
 class Request:
-    """What is exported.
+    """How a training is exported.
 
     Attributes:
-        variant: name of the variant whose training it is.
-        seed: of the training.
         trained: the folder of the training, absolute; None where nothing was trained.
         folder: to which the paths of `results.serving` are relative, absolute.
         formats: to export to, without Keras.
@@ -34,8 +32,6 @@ class Request:
         threads: of each runtime.
     """
 
-    variant: str
-    seed: int
     trained: Path | None
     folder: Path
     formats: tuple[str, ...]
@@ -75,7 +71,7 @@ class Exported(Document):
 
 
 @dataclass(frozen=True)
-class ServedConfig(ArmConfig):
+class ServedConfig(Trial):
     """What the worker of a format needs.
 
     Attributes:
@@ -84,7 +80,6 @@ class ServedConfig(ArmConfig):
         inputs: the file with the flat inputs, absolute.
         threads: of the runtime.
         parameters: number of the model's weights.
-        data_sha256: sha256 of the manifest of the prepared data.
     """
 
     format: str = KERAS
@@ -92,10 +87,9 @@ class ServedConfig(ArmConfig):
     inputs: Path = Path()
     threads: int = 1
     parameters: int = 0
-    data_sha256: str = ""
 
 
-def serve_format(connection: Connection, config: ArmConfig) -> None:
+def serve_format(connection: Connection, config: Trial) -> None:
     """Answers the calls of the parent, as the workers of `profile` do."""
     from halfstep.profile import worker  # imports TensorFlow, which the parent must not do
     from halfstep.serve.worker import FormatWorker

@@ -24,7 +24,6 @@ from halfstep.results.training import read_metrics
 from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
 from halfstep.serve.records import INPUTS, Exported, ServedConfig, serve_format
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
 from halfstep.words.formats import KERAS
@@ -155,14 +154,11 @@ def _measured(
     """Times the formats beside Keras, and Keras beside its second copy, in turns."""
     baseline, seed = settings.compare.baseline, settings.train.seeds[0]
     folder = (kept.folder / _EXPORTS).absolute()
-    keras = ServedConfig(
-        spec=TaskSpec.of(settings, baseline, prepared),
-        variant=settings.variants[baseline],
-        seed=seed,
+    keras = replace(
+        ServedConfig.of(settings, baseline, seed, prepared),
         inputs=folder_of(folder, baseline, seed) / INPUTS,
         threads=threads,
         parameters=exported[baseline, seed].parameters,
-        data_sha256=prepared,
     )
     of_files = {
         name: replace(

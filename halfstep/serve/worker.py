@@ -72,7 +72,7 @@ class FormatWorker(worker.InferenceWorker):
             optimizer="none",
             op_determinism=False,
             layer_widths=(),
-            data_sha256=self._config.data_sha256,
+            data_sha256=self._config.prepared_sha256 or "",
         )
         variant = self._config.variant
         in_force = InForce(
@@ -89,7 +89,7 @@ class FormatWorker(worker.InferenceWorker):
 
 def _keras(config: ServedConfig) -> runtimes.Predict:
     """The compiled prediction of the variant, as `profile` times it."""
-    task = building.ready(config.spec, config.variant, config.seed)
+    task = building.ready(config)
     structure, model = task.inputs(1), task.model
     predict = worker.compiled_prediction(model, model.jit_compile)
 

@@ -14,26 +14,26 @@ from halfstep.tasks import layer_calls, precision, traced_types, user_code
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.float32_layers import Float32Layers, verified
 from halfstep.tasks.ready import ReadyTask
-from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.traced_types import TracedTypes
+from halfstep.tasks.trial import Trial
 from halfstep.tasks.variables import create_variables, has_step_of_keras, random_state_kept
 from halfstep.tensorflow_import import keras, tf
 
 
-def activate(spec: TaskSpec, variant: Variant) -> None:
-    """Puts a variant in force for the models that are built in this process; errors as of `precision.activate`."""
-    precision.activate(variant, require_gpu=spec.train.require_gpu)
-    layer_calls.watch(variant.float32_layers)
+def activate(trial: Trial) -> None:
+    """Puts the variant in force for the models that are built in this process; errors as of `precision.activate`."""
+    precision.activate(trial.variant, require_gpu=trial.train.require_gpu)
+    layer_calls.watch(trial.variant.float32_layers)
 
 
-def put_in_force(ready: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32Layers:
+def put_in_force(ready: ReadyTask, trial: Trial) -> Float32Layers:
     """Compiles the model, which a script has done itself, and verifies the variant; errors as of `ready`.
 
     Returns:
         The layers that stay in float32, because the variant says so.
     """
-    model, is_own = ready.model, not spec.task.uses_data_and_model
-    with user_code.explained(spec.subject, "cannot be compiled", TaskError):
+    model, variant, is_own = ready.model, trial.variant, not trial.task.uses_data_and_model
+    with user_code.explained(trial.subject, "cannot be compiled", TaskError):
         if ready.own_fit is None:
             _compile(model, ready.task.compile, variant.jit_compile)
         elif variant.xla is not None:
@@ -46,25 +46,25 @@ def put_in_force(ready: ReadyTask, spec: TaskSpec, variant: Variant) -> Float32L
             model.optimizer.build(model.trainable_variables)
     if ready.own_fit is None and not (model.built and model.trainable_variables):
         raise TaskError(
-            f"{spec.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
+            f"{trial.subject}: Task.model has no trainable weights after compile(); call it on a batch first"
         )
     if ready.own_fit is None:
         _build_metrics(model, ready.training)
     float32 = Float32Layers()
     if variant.float32_layers:
-        with user_code.explained(spec.subject, "cannot be trained", TaskError):  # a step of its own is traced here
+        with user_code.explained(trial.subject, "cannot be trained", TaskError):  # a step of its own is traced here
             float32 = verified(model, variant.float32_layers, ready.training.from_step(0, 1).element_spec)
-    has_step = spec.task.step is not None
+    has_step = trial.task.step is not None
     precision.verify(
         model, variant, all_layers=not is_own, scaling=not has_step, kept=float32.paths, outputs=float32.outputs
     )
     is_checked = is_own and not has_step_of_keras(model) and not has_step  # `prepare` says it of such a step
     if is_checked and variant.dtype_policy.scales_loss:
-        with user_code.explained(spec.subject, "cannot be trained", TaskError):
+        with user_code.explained(trial.subject, "cannot be trained", TaskError):
             scales = _scales_its_loss(model, ready.training)
         if not scales:
             raise TaskError(
-                f"{spec.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
+                f"{trial.subject}: the train_step of {type(model).__name__} does not scale its loss, so that gradients "
                 "are lost in float16; compute them of `self.optimizer.scale_loss(loss)`"
             )
     return float32

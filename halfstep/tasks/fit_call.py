@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfstep.errors import TaskError
-from halfstep.params import Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 from halfstep.tasks import examples, script, script_score
@@ -24,8 +23,8 @@ from halfstep.tasks.callbacks import redirected
 from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.examples import Batch, as_array
 from halfstep.tasks.ready import ReadyTask, test_metrics, untested
-from halfstep.tasks.spec import FITS, TaskSpec
 from halfstep.tasks.task import Task
+from halfstep.tasks.trial import FITS, Trial
 from halfstep.tasks.variables import create_variables, random_state_kept
 from halfstep.tensorflow_import import data_adapters, keras, tf, train_validation_split
 
@@ -190,7 +189,7 @@ class _Split:
     metric: Callable[[Any, Any], float] | None = None
 
 
-def build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
+def build(trial: Trial) -> ReadyTask:
     """The captured task, whose model is compiled and built; the same object in each call in one process.
 
     Raises:
@@ -199,20 +198,20 @@ def build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
     """
     global _ready
     if _ready is None:
-        _ready = _build(spec, variant, seed)
+        _ready = _build(trial)
     return _ready
 
 
 _ready: ReadyTask | None = None
 
 
-def _build(spec: TaskSpec, variant: Variant, seed: int) -> ReadyTask:
-    directory = spec.directory.absolute()
-    digest = spec.prepared_sha256 or files.verify_manifest(directory)
+def _build(trial: Trial) -> ReadyTask:
+    directory = trial.directory.absolute()
+    digest = trial.prepared_sha256 or files.verify_manifest(directory)
     info = TaskInfo.read(directory / TASK_INFO.name)
-    fit_call = FitCall(captured(spec, variant, seed, spec.script_log(seed)), spec.train.batch_size)
+    fit_call = FitCall(captured(trial, trial.script_log()), trial.train.batch_size)
     fit_call.build()
-    split = _split(fit_call, info, directory, spec.task.score)
+    split = _split(fit_call, info, directory, trial.task.score)
     return _ready_task(fit_call, info.steps_per_epoch or 1, split, digest)
 
 
@@ -242,7 +241,7 @@ def _ready_task(fit_call: FitCall, steps: int, split: _Split, digest: str = "") 
     )
 
 
-def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: bool = True) -> script.Call:
+def captured(trial: Trial, log: Path, *, keeps: bool = True) -> script.Call:
     """Runs the script up to the call of `fit` that is judged, as `script.run` does; `keeps` as of `EarlierFits`."""
 
     def build(arguments: dict[str, Any]) -> None:
@@ -250,8 +249,8 @@ def captured(spec: TaskSpec, variant: Variant, seed: int, log: Path, *, keeps: b
         given = {name: value for name, value in arguments.items() if name != "self"}
         FitCall(script.Call(model, model.fit, given)).build()
 
-    earlier = EarlierFits(spec.directory / FITS / str(seed), build, keeps=keeps)
-    return script.run(spec.task, variant.policy, seed, log, earlier)
+    earlier = EarlierFits(trial.directory / FITS / str(trial.seed), build, keeps=keeps)
+    return script.run(trial.task, trial.variant.policy, trial.seed, log, earlier)
 
 
 def training_of(fit_call: FitCall, steps: int) -> TrainingData:

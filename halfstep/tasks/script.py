@@ -37,7 +37,7 @@ from halfstep.system import files
 from halfstep.tasks import script_files, script_tracking, step_call, user_code
 from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.output import output_to
-from halfstep.tasks.spec import CallSite
+from halfstep.tasks.trial import CallSite
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
 from halfstep.words.text import joined
 

@@ -16,7 +16,7 @@ from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGH
 from halfstep.system import files
 from halfstep.system.telling import say
 from halfstep.tasks.images.dataset import open_prepared
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.tracking import models, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
@@ -38,7 +38,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     """
     tracker, root = Tracker(settings.tracking), Path.cwd()
     digest = files.verify_manifest(files.PREPARED)
-    spec = TaskSpec.of(settings, variant, digest)
+    trial = Trial.of(settings, variant, seed, digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
     key = checkpoints.checkpoint_key(settings, variant, seed, digest)
     interruption = Interruption()
@@ -47,10 +47,10 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         start = (store.newest() if store else None) or Checkpoint()
         with tracker.run(identity, settings) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
-            _log_start(run, start, spec, settings, identity.name)
+            _log_start(run, start, trial, settings, identity.name)
             session = Session(start, store.save if store else None, interruption)
             try:
-                trained = _train(spec, settings, variant, seed, run, session, inputs)
+                trained = _train(trial, settings, run, session, inputs)
             except TrainingCodeError as error:
                 if variant == settings.compare.baseline:
                     raise
@@ -66,9 +66,9 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     _print_result(identity.name, directory, trained.ready.task.score_name)
 
 
-def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Params, name: str) -> None:
+def _log_start(run: ActiveRun, start: Checkpoint, trial: Trial, settings: Params, name: str) -> None:
     if TaskInfo.read(TASK_INFO).has_classes:
-        prepared = open_prepared(verified_sha256=spec.prepared_sha256)
+        prepared = open_prepared(verified_sha256=trial.prepared_sha256)
         images, labels = prepared.train.images, prepared.train.labels
         models.log_dataset(run, images, labels, source=settings.data.source, sha256=prepared.sha256)
     if start.step:
@@ -78,28 +78,19 @@ def _log_start(run: ActiveRun, start: Checkpoint, spec: TaskSpec, settings: Para
         run.live_epochs(row.as_dict() for row in start.epochs)
 
 
-def _train(
-    spec: TaskSpec,
-    settings: Params,
-    variant: str,
-    seed: int,
-    run: ActiveRun,
-    session: Session,
-    inputs: Snapshot | None,
-) -> TrainedTask:
+def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inputs: Snapshot | None) -> TrainedTask:
     def log_epoch(row: Epoch) -> None:
         run.live_epochs([row.as_dict()])
 
-    name = run_logging.training(variant, seed).name
+    name = run_logging.training(trial.name, trial.seed).name
     listeners: list[Callable[[Epoch], None]] = [log_epoch]
     if not verbosity():
         listeners.append(epoch_line(name, settings.train.epochs))
     if inputs:
         listeners.append(_warning_of_edits(name, inputs))
     try:
-        folder = (files.WORK_DIR / "script" / files.train_dir(variant, seed).name).absolute()
-        entry = settings.variants[variant]
-        return train(spec, entry, seed, listeners=tuple(listeners), session=session, folder=folder)
+        folder = (files.WORK_DIR / "script" / files.train_dir(trial.name, trial.seed).name).absolute()
+        return train(trial, listeners=tuple(listeners), session=session, folder=folder)
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested:
             then = "resumes it" if session.save else "starts it anew"

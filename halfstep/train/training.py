@@ -19,14 +19,14 @@ from scipy import stats
 
 from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from halfstep.machine import fingerprint, free_memory
-from halfstep.params import TrainParams, Variant
+from halfstep.params import TrainParams
 from halfstep.results.training import Overflow, TrainingMetrics
 from halfstep.system import files
 from halfstep.system.files import require_free_space
 from halfstep.tasks import building, precision, scoring, user_code
 from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras, tf
 from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, TrainingFailure, verbosity
 from halfstep.train.fitting import Callbacks, Fit
@@ -93,19 +93,15 @@ class TrainedTask:
 
 
 def train(
-    spec: TaskSpec,
-    variant: Variant,
-    seed: int,
+    trial: Trial,
     listeners: tuple[Callable[[Epoch], None], ...] = (),
     session: Session | None = None,
     folder: Path | None = None,
 ) -> TrainedTask:
-    """Trains a variant and tests it on the test data.
+    """Trains a task under a variant, and tests it on the test data.
 
     Args:
-        spec: the task.
-        variant: an entry of `variants`.
-        seed: seed of the initial weights, the order of the examples and the augmentation.
+        trial: what is trained.
         listeners: called with each `Epoch` when it ends.
         session: checkpoint to resume from, and the request to end early; None for an uninterrupted training.
         folder: absolute path; where callbacks of a task or script write files, emptied first. None leaves those out.
@@ -117,13 +113,13 @@ def train(
         PrecisionError: the variant is not in force.
     """
     session = session or Session()
-    ready = building.ready(spec, variant, seed)
+    ready = building.ready(trial)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
-    is_watched = variant.dtype_policy.compute.bits < FLOAT32.bits
+    is_watched = trial.variant.dtype_policy.compute.bits < FLOAT32.bits
     initial = capture_state(state_variables(ready.model)) if is_watched else {}
-    callbacks = _fit(ready, spec, listeners, session, folder)
-    trained = _test(ready, spec.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)
+    callbacks = _fit(ready, trial, listeners, session, folder)
+    trained = _test(ready, trial.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)
     return _located(trained, callbacks, initial) if is_watched else trained
 
 
@@ -161,27 +157,27 @@ def of_permuted(pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None) ->
 
 def _fit(
     ready: ReadyTask,
-    spec: TaskSpec,
+    trial: Trial,
     listeners: tuple[Callable[[Epoch], None], ...],
     session: Session,
     folder: Path | None = None,
 ) -> Callbacks:
     """Trains."""
-    callbacks = _callbacks(listeners, session, spec.train, ready)
-    with session.interruption.deferred(), _explain_own_code(spec, session), _explain_out_of_memory(spec):
+    callbacks = _callbacks(listeners, session, trial.train, ready)
+    with session.interruption.deferred(), _explain_own_code(trial, session), _explain_out_of_memory(trial):
         if folder is not None and (ready.own_fit is not None or ready.task.callbacks):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         if ready.own_fit is not None:
             ready.own_fit(
-                epochs=spec.train.epochs,
+                epochs=trial.train.epochs,
                 callbacks=callbacks,
                 validation=ready.validation,
                 folder=folder,
                 verbose=verbosity(),
             )
         else:
-            Fit(ready, spec.train.epochs, callbacks, folder).resume(session.start)
+            Fit(ready, trial.train.epochs, callbacks, folder).resume(session.start)
     return callbacks
 
 
@@ -226,31 +222,31 @@ def _require_space_for(ready: ReadyTask) -> None:
 
 
 @contextmanager
-def _explain_own_code(spec: TaskSpec, session: Session) -> Iterator[None]:
+def _explain_own_code(trial: Trial, session: Session) -> Iterator[None]:
     """Turns what the user's own code raises during the training into one line."""
     try:
         yield
     except HalfstepError:
         raise
     except BaseException as error:
-        if isinstance(error, OSError) and spec.task.script is None:  # what halfstep writes meanwhile
+        if isinstance(error, OSError) and trial.task.script is None:  # what halfstep writes meanwhile
             raise
-        if session.interruption.requested or not spec.runs_own_code:
+        if session.interruption.requested or not trial.runs_own_code:
             raise
         in_callback = f" in its callback {name}" if (name := user_code.callback_of(error)) else ""
-        text = f"{spec.subject} cannot be trained{user_code.under_policy()}{in_callback}: {user_code.describe(error)}"
+        text = f"{trial.subject} cannot be trained{user_code.under_policy()}{in_callback}: {user_code.describe(error)}"
         if isinstance(error, OSError | MemoryError):  # the machine's fault, and no result
             raise TaskError(text) from error
         raise TrainingCodeError(text) from error
 
 
 @contextmanager
-def _explain_out_of_memory(spec: TaskSpec) -> Iterator[None]:
+def _explain_out_of_memory(trial: Trial) -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
         raise ModelError(
-            f"{spec.batch_key} is {spec.train.batch_size}, for which the memory of {_memory()} is too small; "
+            f"{trial.batch_key} is {trial.train.batch_size}, for which the memory of {_memory()} is too small; "
             "reduce it, or choose a smaller model or data.image_size; with a batch that fits, profile.find_max_batch: "
             "true finds the largest"
         ) from error

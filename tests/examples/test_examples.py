@@ -11,7 +11,7 @@ import pytest
 
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.training import train
 from tests.tasks.conftest import prepare_task
 
@@ -46,7 +46,7 @@ def test_example_is_trained_in_mixed_precision(folder: Path, name: str) -> None:
     task = TaskParams(name=f"examples.{name}:build", arguments=arguments)
     settings = TrainParams(epochs=epochs, batch_size=batch_size)
     info = prepare_task(task, settings, files.PREPARED)
-    result = train(TaskSpec(task, ModelParams(), settings), Variant(policy=policy), 0)
+    result = train(Trial(task, ModelParams(), settings, Variant(policy=policy), 0))
     assert result.failure is None
     assert result.outputs is not None
     ((metric, value),) = result.ready.test_metrics(result.outputs).items()

@@ -18,7 +18,7 @@ from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, 
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
-from halfstep.profile.records import ArmConfig, ArmSettings, Calibration, Measurement, TraceRecord
+from halfstep.profile.records import ArmSettings, Calibration, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import SummaryContext, summarize
@@ -26,7 +26,7 @@ from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker_process import WorkerProcess, serve_worker
 from halfstep.system import files
 from halfstep.system.fork_server import stop_servers
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 
 pytestmark = pytest.mark.gpu
 
@@ -40,20 +40,21 @@ PROTOCOL = ProfileParams(
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskSpec]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """ResNet-20 on synthetic images of the size of CIFAR-10."""
     folder, before = tmp_path_factory.mktemp("gpu"), Path.cwd()
     prepare(DataParams(source="synthetic", synthetic_images=2048, image_size=32), folder / files.PREPARED)
     os.chdir(folder)
-    yield TaskSpec(TaskParams(), ModelParams(name="resnet20"), TrainParams(batch_size=256, epochs=0, require_gpu=True))
+    train = TrainParams(batch_size=256, epochs=0, require_gpu=True)
+    yield Trial(TaskParams(), ModelParams(name="resnet20"), train, FLOAT32, 0)
     os.chdir(before)
     stop_servers()
 
 
 @pytest.fixture(scope="module")
-def measurement(spec: TaskSpec, tmp_path_factory: pytest.TempPathFactory) -> Measurement:
+def measurement(trial: Trial, tmp_path_factory: pytest.TempPathFactory) -> Measurement:
     """The baseline, its second copy and a candidate, on one GPU."""
-    configs = {name: ArmConfig(spec, entry, 0) for name, entry in (("float32", FLOAT32), ("mixed_float16", MIXED))}
+    configs = {"float32": trial, "mixed_float16": replace(trial, variant=MIXED)}
     configs[files.CONTROL] = configs["float32"]
     context = MeasurementContext(Wanted())
     kept = Repeats(tmp_path_factory.mktemp("measured"), amounts(PROTOCOL, context.min_speedup))
@@ -66,8 +67,8 @@ def traces(measurement: Measurement) -> dict[str, Trace]:
     return {name: read_trace(trace.directory, trace.graph_dtypes) for name, trace in taken.items()}
 
 
-def test_cycle_of_a_worker(spec: TaskSpec, tmp_path: Path) -> None:
-    with closing(WorkerProcess("float32", ArmConfig(spec, FLOAT32, 0), serve_worker)) as worker:
+def test_cycle_of_a_worker(trial: Trial, tmp_path: Path) -> None:
+    with closing(WorkerProcess("float32", trial, serve_worker)) as worker:
         settings = worker.call(ArmSettings, "settings")
         assert settings.configuration.device == "GPU"
         assert (settings.in_force.policy, settings.in_force.xla, settings.in_force.tf32) == ("float32", False, True)
@@ -85,14 +86,14 @@ def test_cycle_of_a_worker(spec: TaskSpec, tmp_path: Path) -> None:
         assert trace.marked_steps >= 3
 
 
-def test_memory_grows_on_demand(spec: TaskSpec) -> None:
+def test_memory_grows_on_demand(trial: Trial) -> None:
     """Without memory growth the first process would take nearly the whole device."""
-    with closing(WorkerProcess("float32", ArmConfig(spec, FLOAT32, 0), serve_worker)) as worker:
+    with closing(WorkerProcess("float32", trial, serve_worker)) as worker:
         worker.call(NoneType, "warm_up", 3)
         before_mib, total_mib = _used_mib()
         peak_mib = worker.call(Calibration, "calibrate", ()).peak_mib
         assert 0 < (peak_mib or 0) < total_mib / 2
-        with closing(WorkerProcess("second", ArmConfig(spec, MIXED, 0), serve_worker)) as second:
+        with closing(WorkerProcess("second", replace(trial, variant=MIXED), serve_worker)) as second:
             second.call(NoneType, "warm_up", 3)
             assert second.call(Calibration, "calibrate", ()).peak_memory_bytes
             assert _used_mib()[0] > before_mib
@@ -146,17 +147,18 @@ def test_traces_agree_with_the_timing(measurement: Measurement, traces: dict[str
         assert kernels_ms / record.trace.marked_steps <= 1.05 * summary.metrics["profiler/step_time_ms"]
 
 
-def test_largest_batch_is_where_the_memory_ends(spec: TaskSpec) -> None:
+def test_largest_batch_is_where_the_memory_ends(trial: Trial) -> None:
     """A network whose batches of the largest size do not fit any GPU: 224 px, ResNet-50."""
     large = Path("large")
     prepare(DataParams(source="synthetic", synthetic_images=64, image_size=224), large / files.PREPARED)
     big = replace(
-        spec,
+        trial,
+        variant=MIXED,
         model=ModelParams(name="resnet50"),
-        train=spec.train.model_copy(update={"batch_size": 64}),
+        train=trial.train.model_copy(update={"batch_size": 64}),
         directory=(large / files.PREPARED).resolve(),
     )
-    largest = largest_batch(ArmConfig(big, MIXED, 0), PROTOCOL, "GPU")
+    largest = largest_batch(big, PROTOCOL, "GPU")
     assert largest.batch_size >= 8
     assert largest.limit_mib is None
     assert largest.peak_mib is not None

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from halfstep.profile.records import (
-    ArmConfig,
     ArmSettings,
     Calibration,
     TracedStretch,
@@ -21,6 +20,7 @@ from halfstep.profile.records import (
 )
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, InForce
+from halfstep.tasks.trial import Trial
 
 GIB = 2**30
 FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails
@@ -39,9 +39,9 @@ CONFIGURATION = Configuration(
 class FakeWorker:
     """A worker whose steps take `STEP_MS` by its own account, with noise as of `set_noise`."""
 
-    def __init__(self, config: ArmConfig) -> None:
-        self.entry, self.step_ms = config.variant, STEP_MS[config.variant.policy]
-        self.batch_size = config.spec.train.batch_size
+    def __init__(self, trial: Trial) -> None:
+        self.entry, self.step_ms = trial.variant, STEP_MS[trial.variant.policy]
+        self.batch_size = trial.train.batch_size
         with suppress(OSError):
             self.step_ms = float((Path(os.environ[FOLDER]) / f"step-{self.entry.policy}").read_text())
         self.random, noise = np.random.default_rng(os.getpid()), Path(os.environ[FOLDER]) / "noise"
@@ -150,8 +150,8 @@ def _fails(method: str, policy: str) -> bool:
     return False
 
 
-def serve_fake(connection: Connection, config: ArmConfig) -> None:
-    worker = FakeWorker(config)
+def serve_fake(connection: Connection, trial: Trial) -> None:
+    worker = FakeWorker(trial)
     with suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()
@@ -161,7 +161,7 @@ def serve_fake(connection: Connection, config: ArmConfig) -> None:
                 connection.send(getattr(worker, method)(*arguments))
 
 
-def serve_always_out_of_memory(connection: Connection, config: ArmConfig) -> None:
+def serve_always_out_of_memory(connection: Connection, trial: Trial) -> None:
     connection.recv()
     connection.send("train.batch_size is 8, too large for the memory")
     with suppress(EOFError):

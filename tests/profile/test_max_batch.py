@@ -12,11 +12,10 @@ from halfstep.machine import cgroups
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
 from halfstep.profile.max_batch import LARGEST, largest_batch, try_batch
-from halfstep.profile.records import ArmConfig
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import MIB
 
 MODELS = """
@@ -42,9 +41,9 @@ FLOAT32 = Variant(policy="float32")
 LIMIT_MIB = 192
 
 
-def config(model: str, batch_size: int, variant: Variant = FLOAT32) -> ArmConfig:
+def config(model: str, batch_size: int, variant: Variant = FLOAT32) -> Trial:
     named = ModelParams(name=f"halfstep_test_models:{model}")
-    return ArmConfig(TaskSpec(TaskParams(), named, TrainParams(batch_size=batch_size)), variant, seed=0)
+    return Trial(TaskParams(), named, TrainParams(batch_size=batch_size), variant, seed=0)
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +91,7 @@ def fitting(largest: LargestBatch) -> list[tuple[int, bool]]:
 def test_powers_of_two_are_tried_while_they_fit_or_until_one_does(
     monkeypatch: pytest.MonkeyPatch, start: int, capacity: int, largest: int, tried: list[int]
 ) -> None:
-    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried:
+    def attempt(config: Trial, batch_size: int, limit_mib: int | None) -> BatchTried:
         return tried_batch(batch_size, 10.0 * batch_size) if batch_size <= capacity else too_large(batch_size)
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)
@@ -155,7 +154,7 @@ def test_error_of_the_first_size_is_raised_in_one_line() -> None:
 
 
 def test_size_with_an_error_after_a_size_that_trains_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def attempt(config: ArmConfig, batch_size: int, limit_mib: int | None) -> BatchTried | str:
+    def attempt(config: Trial, batch_size: int, limit_mib: int | None) -> BatchTried | str:
         return tried_batch(batch_size) if batch_size <= 16 else "an index is too large"
 
     monkeypatch.setattr(max_batch, "try_batch", attempt)

@@ -21,12 +21,12 @@ from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from halfstep.profile import extras, runner
 from halfstep.profile.arms import CONTROL_PAIRS, LEAST_ROUNDS, Arms, control_takes_part, order_of_arms
 from halfstep.profile.extras import Wanted
-from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.worker_process import Serve
 from halfstep.system import files, fork_server
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100, mixed
 from tests.profile import fake_worker
@@ -66,9 +66,9 @@ def folder(of_workers: Path) -> Path:
     return of_workers
 
 
-def configs(*names: str) -> dict[str, ArmConfig]:
-    spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
-    arms = {name: ArmConfig(spec, ENTRIES[name], 0) for name in names or ENTRIES}
+def configs(*names: str) -> dict[str, Trial]:
+    train = TrainParams(batch_size=8)
+    arms = {name: Trial(TaskParams(), ModelParams(), train, ENTRIES[name], 0) for name in names or ENTRIES}
     return arms | {files.CONTROL: arms["float32"]}
 
 
@@ -91,7 +91,7 @@ def measured(
     folder: Path,
     profile: ProfileParams | None = None,
     serve: Serve = serve_fake,
-    arms: Mapping[str, ArmConfig] | None = None,
+    arms: Mapping[str, Trial] | None = None,
     *,
     min_speedup: float = 1.05,
     trained: bool = True,

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig, ArmSettings
+from halfstep.profile.records import ArmSettings
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system import interpreters
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.other_interpreter import other_interpreter
 
 
@@ -23,12 +23,14 @@ def test_worker_computes_in_the_interpreter_of_its_entry(tmp_path: Path, folder:
     interpreter = interpreters.look(str(other))
     assert isinstance(interpreter, interpreters.Interpreter)
     assert set(interpreter.missing) == {*interpreters._LENT, *interpreters._OF_TRAININGS}
-    spec = TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=8))
-    there, here = (Variant(policy="float32", python=python) for python in (str(other), None))
-    with closing(WorkerProcess("other", ArmConfig(spec, there, seed=0))) as worker:
+    there, here = (
+        Trial(TaskParams(), ModelParams(), TrainParams(batch_size=8), Variant(policy="float32", python=python), seed=0)
+        for python in (str(other), None)
+    )
+    with closing(WorkerProcess("other", there)) as worker:
         assert worker.call(ArmSettings, "settings").in_force.python == interpreters.shown_versions(interpreter.versions)
         assert psutil.Process(worker._process.pid).cmdline()[0] == str(other)
         worker.call(NoneType, "warm_up", 1)
         assert worker.call(float, "train_round", 1) > 0
-    with closing(WorkerProcess("float32", ArmConfig(spec, here, seed=0))) as worker:
+    with closing(WorkerProcess("float32", here)) as worker:
         assert worker.call(ArmSettings, "settings").in_force.python is None

@@ -12,11 +12,11 @@ from halfstep.errors import ProfileError
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.differences import check_configurations
 from halfstep.profile.extras import Wanted
-from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
+from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.profile.arm_records import arm_record
 
 PROTOCOL = ProfileParams(
@@ -40,7 +40,7 @@ BRIDGE = "_bridge_threads_1"
 @pytest.fixture(scope="module")
 def measurement(folder: Path) -> Measurement:
     configs = {
-        name: ArmConfig(TaskSpec(TaskParams(), ModelParams(), entry.applied_to(TRAIN)), entry, seed=0)
+        name: Trial(TaskParams(), ModelParams(), entry.applied_to(TRAIN), entry, seed=0)
         for name, entry in ENTRIES.items()
     }
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))

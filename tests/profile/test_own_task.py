@@ -12,11 +12,11 @@ from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams,
 from halfstep.profile import max_batch
 from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
-from halfstep.profile.records import ArmConfig, Measurement
+from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
 
@@ -51,10 +51,12 @@ def build(*, batch_size, seed):
 """
 
 
-def configs(task: TaskParams) -> dict[str, ArmConfig]:
-    spec = TaskSpec(task, ModelParams(), TRAIN, directory=files.PREPARED.absolute())
-    entries = {"float32": Variant(policy="float32"), "mixed_bfloat16": Variant(policy="mixed_bfloat16")}
-    arm_configs = {name: ArmConfig(spec, entry, 0) for name, entry in entries.items()}
+def configs(task: TaskParams) -> dict[str, Trial]:
+    prepared = files.PREPARED.absolute()
+    arm_configs = {
+        policy: Trial(task, ModelParams(), TRAIN, Variant(policy=policy), 0, directory=prepared)
+        for policy in ("float32", "mixed_bfloat16")
+    }
     return arm_configs | {files.CONTROL: arm_configs["float32"]}
 
 
@@ -79,9 +81,8 @@ def test_largest_batch_of_a_task_whose_data_decide_about_the_size(own: Own, monk
 def test_subclassed_model_with_two_inputs_is_measured(own: Own, tmp_path: Path) -> None:
     task = own(TWO_INPUTS)
     prepare_task(task, TRAIN, files.PREPARED)
-    spec = configs(task)["float32"].spec
     trained = tmp_path / "trained"
-    result = with_weights(spec, trained)
+    result = with_weights(configs(task)["float32"], trained)
     assert result.outputs is not None
 
     measurement = run(task, tmp_path, {0: trained})

@@ -27,7 +27,7 @@ from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams,
 from halfstep.profile.arms import Arms
 from halfstep.profile.differences import bridging_arms
 from halfstep.profile.extras import Wanted, find_trace
-from halfstep.profile.records import ArmConfig, ArmRecord, ArmSettings, Measurement
+from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import SummaryContext, summarize
@@ -49,7 +49,7 @@ from halfstep.stats.speedup import final_confidence
 from halfstep.system import files
 from halfstep.tasks.images import models
 from halfstep.tasks.images.dataset import open_prepared
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import tf
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100
@@ -70,11 +70,11 @@ ROUNDS = 2 * 3  # repeats, rounds in each
 PROTOCOL_RESULT = Protocol(processes=2, rounds=4, steps_per_round=2, timing_seconds=1.0, target_precision=0.02)
 
 
-def config(entry: Variant, batch_size: int = 8) -> ArmConfig:
-    return ArmConfig(TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=batch_size)), entry, seed=0)
+def config(entry: Variant, batch_size: int = 8) -> Trial:
+    return Trial(TaskParams(), ModelParams(), TrainParams(batch_size=batch_size), entry, seed=0)
 
 
-def run(configs: dict[str, ArmConfig], folder: Path, trained: Path | None = None) -> Measurement:
+def run(configs: dict[str, Trial], folder: Path, trained: Path | None = None) -> Measurement:
     """Measures with the first arm as the baseline; nothing is known of an earlier measurement."""
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
     wanted = Wanted(trained={3: trained} if trained else {})
@@ -377,7 +377,7 @@ def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> Non
 
 
 def test_too_little_memory_is_answered_with_the_numbers() -> None:
-    def make(_: ArmConfig) -> Worker:
+    def make(_: Trial) -> Worker:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     connection = Mock()

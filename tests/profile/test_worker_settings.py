@@ -10,10 +10,10 @@ from types import NoneType
 import pytest
 
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig, ArmSettings
+from halfstep.profile.records import ArmSettings
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system.fork_server import stop_servers
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,7 +26,7 @@ def servers() -> Iterator[None]:
 def test_worker_has_the_settings_of_its_entry(folder: Path) -> None:
     """They are those in force, as the worker finds them, and not what the entry asks for."""
     entry = Variant(policy="float32", threads=1, cache_input=True, prefetch_to_device=True)
-    arm = ArmConfig(TaskSpec(TaskParams(), ModelParams(), TrainParams(batch_size=16)), entry, seed=0)
+    arm = Trial(TaskParams(), ModelParams(), TrainParams(batch_size=16), entry, seed=0)
     with closing(WorkerProcess("float32", arm)) as worker:
         settings = worker.call(ArmSettings, "settings").in_force
         worker.call(NoneType, "warm_up", 2)

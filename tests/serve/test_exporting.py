@@ -23,7 +23,7 @@ from halfstep.serve.records import INPUTS, Exported, Request
 from halfstep.stats.scores import score_change
 from halfstep.system import files
 from halfstep.tasks import building
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.words.formats import FORMATS
 
 FLOAT32 = Variant(policy="float32")
@@ -53,13 +53,13 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
 
 
-def spec(model: str = "cnn") -> TaskSpec:
-    return TaskSpec(TaskParams(), ModelParams(name=model), TrainParams(batch_size=8))
+def trial(model: str = "cnn", name: str = "float32", seed: int = 0) -> Trial:
+    return Trial(TaskParams(), ModelParams(name=model), TrainParams(batch_size=8), FLOAT32, seed, name=name)
 
 
 def trained(folder: Path, policy: str, seed: int = 0) -> Path:
     """The folder of a training, of which only the model matters: it has other weights than a new one."""
-    made = building.build(spec(), Variant(policy=policy), seed + 7).model
+    made = building.build(replace(trial(seed=seed + 7), variant=Variant(policy=policy))).model
     target = folder / f"trained-{policy}"
     target.mkdir(exist_ok=True)
     made.save(target / MODEL)
@@ -70,8 +70,6 @@ def trained(folder: Path, policy: str, seed: int = 0) -> Path:
 def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -> Request:
     target.mkdir(parents=True)
     return Request(
-        variant=policy,
-        seed=0,
         trained=trained(folder, policy),
         folder=target,
         formats=formats,
@@ -88,7 +86,7 @@ def exported(folder: Path) -> dict[str, tuple[Exported, Path]]:
         exports = {}
         for policy, formats in {"float32": ("saved_model", *LITERT), "mixed_bfloat16": ("litert",)}.items():
             asked = request(folder, folder / "out" / policy, policy, formats)
-            exports[policy] = export(spec(), FLOAT32, asked), asked.folder
+            exports[policy] = export(trial(name=policy), asked), asked.folder
         return exports
 
 
@@ -154,7 +152,7 @@ def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_
     """Noise that is darker than the digits: the brighter pixels are cut off. The margin is a percentage point."""
     monkeypatch.chdir(tmp_path)
     prepare(DataParams(image_size=16), files.PREPARED)
-    task = building.ready(spec(), FLOAT32, 0)
+    task = building.ready(trial())
     pixels, labels = (np.load(files.PREPARED / f"train_{name}.npy") for name in ("images", "labels"))
     task.model.compile("adam", "sparse_categorical_crossentropy")
     task.model.fit(pixels, labels, epochs=12, batch_size=32, verbose=0)
@@ -165,8 +163,8 @@ def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_
     if dark:
         noise = np.random.default_rng(0).integers(0, 4, (200, *pixels.shape[1:]), dtype=np.uint8)
         monkeypatch.setattr(_Exporter, "_examples", lambda _: iter([{"x0": image[None]} for image in noise]))
-    asked = Request("float32", 0, target, tmp_path, ("saved_model", "litert_int8_full"), 3, 1)
-    assert [item.refusal for item in export(spec(), FLOAT32, asked).exports] == [None, None]
+    asked = Request(target, tmp_path, ("saved_model", "litert_int8_full"), 3, 1)
+    assert [item.refusal for item in export(trial(), asked).exports] == [None, None]
     true = np.load(files.PREPARED / "test_labels.npy")
     scores = [correct(np.load(tmp_path / outputs_file("float32", 0, name)), true)[None] for name in asked.formats]
     assert scores[0].mean() > 0.9
@@ -195,14 +193,14 @@ def test_outputs_have_the_order_of_the_model(name: str, named: bool, tmp_path: P
 def test_layer_with_a_type_of_its_own_is_refused_by_its_name(folder: Path) -> None:
     asked = replace(request(folder, folder / "own", "float32", ("litert",)), trained=None)
     with pytest.raises(HalfstepError, match=r"narrow \(bfloat16\)"):
-        export(spec("halfstep_served_models:own_type"), FLOAT32, asked)
+        export(trial("halfstep_served_models:own_type"), asked)
 
 
 def test_weights_that_are_not_loaded_are_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = request(folder, folder / "other", "float32", ("litert",))
     monkeypatch.setattr(keras.Model, "load_weights", lambda *_: None)
     with pytest.raises(TaskError, match="kernel differs from what was trained"):
-        export(spec(), FLOAT32, asked)
+        export(trial(), asked)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from halfstep.results.serving import outputs_file
 from halfstep.serve.exporting import export
 from halfstep.serve.records import INPUTS, Request
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.profile.test_own_task import TWO_INPUTS
 from tests.tasks.conftest import Own, prepare_task, with_weights
 from tests.tasks.conftest import own as own
@@ -21,8 +21,6 @@ from tests.tasks.conftest import own as own
 TRAIN = TrainParams(batch_size=8, epochs=1)
 FLOAT32 = Variant(policy="float32")
 REQUEST = Request(
-    variant="float32",
-    seed=0,
     trained=None,
     folder=Path(),
     formats=("saved_model", "litert"),
@@ -31,8 +29,8 @@ REQUEST = Request(
 )
 
 
-def spec(task: TaskParams, settings: TrainParams = TRAIN) -> TaskSpec:
-    return TaskSpec(task, ModelParams(), settings, directory=files.PREPARED.absolute())
+def trial(task: TaskParams, settings: TrainParams = TRAIN) -> Trial:
+    return Trial(task, ModelParams(), settings, FLOAT32, 0, directory=files.PREPARED.absolute(), name="float32")
 
 
 @pytest.mark.slow
@@ -40,9 +38,9 @@ def test_subclassed_model_with_two_inputs_and_named_outputs_is_exported(own: Own
     task = own(TWO_INPUTS)
     prepare_task(task, TRAIN, files.PREPARED)
     trained = tmp_path / "trained"
-    result = with_weights(spec(task), trained)
+    result = with_weights(trial(task), trained)
     assert result.outputs is not None
-    exported = export(spec(task), FLOAT32, replace(REQUEST, trained=trained, folder=tmp_path))
+    exported = export(trial(task), replace(REQUEST, trained=trained, folder=tmp_path))
     assert [item.refusal for item in exported.exports] == [None, None]
     with np.load(tmp_path / INPUTS) as stored:
         assert [stored[name].shape for name in stored.files] == [(2, 4), (2, 4)]
@@ -59,7 +57,7 @@ def test_without_a_training_the_speed_alone_is_of_interest_and_nothing_is_tested
     )
     nothing = TRAIN.model_copy(update={"epochs": 0})
     prepare_task(task, nothing, files.PREPARED)
-    exported = export(spec(task, nothing), FLOAT32, replace(REQUEST, folder=tmp_path))
+    exported = export(trial(task, nothing), replace(REQUEST, folder=tmp_path))
     assert [item.refusal for item in exported.exports] == [None, None]
     assert all(item.difference is not None and item.difference < 1e-5 for item in exported.exports)
     assert not (tmp_path / "outputs").exists()

@@ -16,7 +16,7 @@ from halfstep.prepare.trying import Inspection
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import SCORES, WEIGHTS
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.training import TrainedTask, train
 
 SOURCE = """
@@ -67,8 +67,7 @@ Own = Callable[..., TaskParams]
 
 def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskInfo:
     """What `prepare` does for a float32 baseline, in this process."""
-    spec = TaskSpec(task, ModelParams(), train, directory=directory)
-    seen = inspect(spec, Variant(policy="float32"), train.seeds[0])
+    seen = inspect(Trial(task, ModelParams(), train, Variant(policy="float32"), train.seeds[0], directory=directory))
     for line in seen.lines:
         print(f"prepare: {line}")
     info = seen.info
@@ -77,15 +76,15 @@ def prepare_task(task: TaskParams, train: TrainParams, directory: Path) -> TaskI
     return info
 
 
-def tried(spec: TaskSpec, policy: str) -> Inspection:
+def tried(trial: Trial) -> Inspection:
     """What `prepare` does for a candidate, in this process."""
     first = Inspection(TaskInfo(name="own", score_name="none", score_kind="score", examples=1))
-    return inspect(spec, Variant(policy=policy), 0, first)
+    return inspect(trial, first)
 
 
-def with_weights(spec: TaskSpec, folder: Path) -> TrainedTask:
-    """Trains a task in float32, and writes the weights and the scores to a new folder, as `train` does."""
-    result = train(spec, Variant(policy="float32"), 0)
+def with_weights(trial: Trial, folder: Path) -> TrainedTask:
+    """Trains a task, and writes the weights and the scores to a new folder, as `train` does."""
+    result = train(trial)
     folder.mkdir()
     result.model.save_weights(folder / WEIGHTS)
     assert result.outputs is not None

@@ -20,7 +20,7 @@ from halfstep.system import files
 from halfstep.tasks import building, precision
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.scoring import NotFiniteError
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.tasks import conftest
 from tests.tasks.conftest import Own, prepare_task
 
@@ -33,11 +33,11 @@ def prepared(task: TaskParams) -> TaskInfo:
 
 def ready(task: TaskParams, policy: str = "float32", seed: int = 0) -> ReadyTask:
     variant = Variant(policy=policy)
-    return building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, seed)
+    return building.ready(Trial(task, ModelParams(), TRAIN, variant, seed))
 
 
 def tried(task: TaskParams, policy: str) -> trying.Inspection:
-    return conftest.tried(TaskSpec(task, ModelParams(), TRAIN), policy)
+    return conftest.tried(Trial(task, ModelParams(), TRAIN, Variant(policy=policy), 0))
 
 
 def test_prepare_describes_the_task(own: Own) -> None:

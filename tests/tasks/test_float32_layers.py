@@ -16,13 +16,12 @@ import tensorflow as tf
 
 from halfstep.errors import PrecisionError, TaskError
 from halfstep.params import ModelParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
 from halfstep.system import files
 from halfstep.tasks import building, precision
 from halfstep.tasks.float32_layers import keep, verified
 from halfstep.tasks.layers import layer_paths
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train import saving
 from tests.mixed_float16 import mixed_float16 as mixed_float16
 from tests.tasks.conftest import Own, prepare_task
@@ -302,16 +301,16 @@ def build(*, batch_size, seed):
 def test_training_step_and_results_have_these_layers_in_float32(own: Own) -> None:
     task = own(DEEPER)
     prepare_task(task, TRAIN, files.PREPARED)
-    spec = TaskSpec(task, ModelParams(), TRAIN)
     variant = Variant(policy="mixed_bfloat16", float32_layers=("deep/hidden",))
-    worker = Worker(ArmConfig(spec, variant, 0))
+    trial = Trial(task, ModelParams(), TRAIN, variant, 0)
+    worker = Worker(trial)
     worker.warm_up(1)
     products = {name: dtype for name, dtype in worker._graph_dtypes.items() if name.endswith("/MatMul")}
     forward = {name.split("/")[-2].removesuffix("_1"): dtype for name, dtype in products.items() if "tape" not in name}
     assert (forward["first"], forward["hidden"]) == ("bfloat16", "float32")
     in_force = worker.settings().in_force
     assert (in_force.float32_layers, in_force.float32_casts) == (("deep/hidden",), 2)
-    assert building.ready(spec, variant, 0).float32.paths == ("deep/hidden",)  # a second model in this process
+    assert building.ready(trial).float32.paths == ("deep/hidden",)  # a second model in this process
 
 
 def test_own_task_says_which_pattern_names_no_layer(own: Own) -> None:
@@ -319,7 +318,7 @@ def test_own_task_says_which_pattern_names_no_layer(own: Own) -> None:
     prepare_task(task, TRAIN, files.PREPARED)
     variant = Variant(policy="mixed_bfloat16", float32_layers=("deep/hiden",))
     with pytest.raises(PrecisionError, match="no layer matches 'deep/hiden'; did you mean 'deep/hidden'"):
-        building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, 0)
+        building.ready(Trial(task, ModelParams(), TRAIN, variant, 0))
 
 
 def test_own_training_step_that_mixes_types_is_one_line(own: Own) -> None:
@@ -328,4 +327,4 @@ def test_own_training_step_that_mixes_types_is_one_line(own: Own) -> None:
     prepare_task(task, TRAIN, files.PREPARED)
     variant = Variant(policy="mixed_bfloat16", float32_layers=("autoencoder/encoder",))
     with pytest.raises(TaskError, match=r"cannot be trained under mixed_bfloat16: .*'Sub'.*bfloat16.*\(.*, line \d+\)"):
-        building.ready(TaskSpec(task, ModelParams(), TRAIN), variant, 0)
+        building.ready(Trial(task, ModelParams(), TRAIN, variant, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 from halfstep.tasks import building, compiling
 from halfstep.tasks.ready import ReadyTask
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.training import train
 from tests.tasks.conftest import Own
 
@@ -83,25 +84,21 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.fixture(params=RETURNED)
-def spec(own: Own, request: pytest.FixtureRequest) -> TaskSpec:
+def trial(own: Own, request: pytest.FixtureRequest) -> Trial:
     return prepared(own(f"{NOISY}\n\ndef build(*, batch_size, seed):\n    return {RETURNED[request.param]}\n"))
 
 
-def prepared(task: TaskParams) -> TaskSpec:
+def prepared(task: TaskParams) -> Trial:
     """Describes the task without building it, which takes most of the time of a test."""
     info = TaskInfo(name=task.name, score_name="accuracy", score_kind="score", examples=30, steps_per_epoch=5)
     files.PREPARED.mkdir(parents=True)
     info.write(files.PREPARED / TASK_INFO.name)
     files.write_manifest(files.PREPARED)
-    return TaskSpec(task, ModelParams(), TRAIN)
+    return Trial(task, ModelParams(), TRAIN, Variant(policy="float32"), 3)
 
 
-def images_spec(directory: Path, model: str = "cnn") -> TaskSpec:
-    return TaskSpec(TaskParams(), ModelParams(name=model), TRAIN, directory=directory)
-
-
-def ready(spec: TaskSpec, policy: str = "float32") -> ReadyTask:
-    return building.ready(spec, Variant(policy=policy), 3)
+def images_trial(directory: Path, policy: str = "float32") -> Trial:
+    return Trial(TaskParams(), ModelParams(), TRAIN, Variant(policy=policy), 3, directory=directory)
 
 
 def run_steps(task: ReadyTask, steps: int = 3) -> None:
@@ -121,35 +118,35 @@ def random_state() -> tuple[Any, ...]:
     return random.getstate(), np.random.random(8).tolist(), tf.random.uniform((8,)).numpy().tolist()
 
 
-def test_training_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> None:
-    assert train(spec, Variant(policy="float32"), 3).failure is None
+def test_training_traces_the_step_once(trial: Trial, traces: list[Any]) -> None:
+    assert train(trial).failure is None
     assert len(traces) == 1
 
 
 def test_training_on_images_traces_the_step_once(prepared_template: Path, traces: list[Any]) -> None:
-    train(images_spec(prepared_template), Variant(policy="mixed_float16"), 3)  # with the variables of loss scaling
+    train(images_trial(prepared_template, "mixed_float16"))  # with the variables of loss scaling
     symbolic = [batch for batch in traces if not hasattr(batch[0], "numpy")]  # others look for lost gradients
     assert len(symbolic) == 1
 
 
-def test_profile_traces_the_step_once(spec: TaskSpec, traces: list[Any]) -> None:
-    run_steps(ready(spec))
+def test_profile_traces_the_step_once(trial: Trial, traces: list[Any]) -> None:
+    run_steps(building.ready(trial))
     assert len(traces) == 1
 
 
 def test_profile_of_images_traces_the_step_once(prepared_template: Path, traces: list[Any]) -> None:
-    run_steps(ready(images_spec(prepared_template)))
+    run_steps(building.ready(images_trial(prepared_template)))
     assert len(traces) == 1
 
 
 def test_metrics_built_before_change_no_weight_and_no_random_number(
-    spec: TaskSpec, monkeypatch: pytest.MonkeyPatch
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states, weights = [], []
     for is_built in (True, False):
         if not is_built:
             monkeypatch.setattr(compiling, "_build_metrics", lambda *_: None)
-        task = ready(spec, "mixed_bfloat16")
+        task = building.ready(replace(trial, variant=Variant(policy="mixed_bfloat16")))
         assert (len(task.model.metrics_variables) > LOSS_VARIABLES) == is_built
         states.append(random_state())
         weights.append(values(task))
@@ -218,7 +215,7 @@ def build(*, batch_size, seed):
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_what_cannot_be_built_before_is_built_by_the_first_step(own: Own, name: str) -> None:
-    task = ready(prepared(own(NOISY + UNUSUAL[name])))
+    task = building.ready(prepared(own(NOISY + UNUSUAL[name])))
     before = [np.array(variable) for variable in task.model.trainable_variables]
     task.model.fit(task.training.from_step(0, 5), steps_per_epoch=5, verbose=0, shuffle=False)
     after = [np.array(variable) for variable in task.model.trainable_variables]

@@ -9,11 +9,10 @@ import pytest
 
 from halfstep.errors import TaskError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig
 from halfstep.profile.worker import Worker
 from halfstep.system import files
 from halfstep.tasks import building
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.training import train
 from tests.tasks.conftest import Own, prepare_task, tried
 from tests.tasks.conftest import own as own
@@ -60,15 +59,15 @@ def build(*, batch_size, seed):
 """
 
 
-def spec(task: TaskParams, settings: TrainParams) -> TaskSpec:
-    return TaskSpec(task, ModelParams(), settings, directory=files.PREPARED)
+def trial(task: TaskParams, settings: TrainParams, variant: Variant = FLOAT32) -> Trial:
+    return Trial(task, ModelParams(), settings, variant, 0, directory=files.PREPARED)
 
 
 def test_model_with_a_step_of_its_own_needs_no_call_and_no_targets_for_speed_only(own: Own) -> None:
     task = own(GAN)
     info = prepare_task(task, SPEED, files.PREPARED)
     assert (info.can_infer, info.score_name, info.speed_only) == (False, "none", "train.epochs is 0")
-    ready_task = building.ready(spec(task, SPEED), Variant(policy="mixed_bfloat16", xla=True), 0)
+    ready_task = building.ready(trial(task, SPEED, Variant(policy="mixed_bfloat16", xla=True)))
     assert ready_task.model.jit_compile
     assert ready_task.inputs(3).shape == (3, 4)
     assert ready_task.training.steps_per_epoch == 5
@@ -76,9 +75,9 @@ def test_model_with_a_step_of_its_own_needs_no_call_and_no_targets_for_speed_onl
 
 def test_only_float16_is_left_out_where_the_loss_is_not_scaled(own: Own) -> None:
     task = own(GAN)
-    tried(spec(task, SPEED), "mixed_bfloat16")
+    tried(trial(task, SPEED, Variant(policy="mixed_bfloat16")))
     with pytest.raises(TaskError, match="does not scale its loss"):
-        tried(spec(task, SPEED), "mixed_float16")
+        tried(trial(task, SPEED, Variant(policy="mixed_float16")))
 
 
 def test_model_without_call_cannot_be_tested(own: Own) -> None:
@@ -92,7 +91,7 @@ def test_model_without_call_and_test_data_is_compared_for_speed(own: Own) -> Non
     task = own(code)
     info = prepare_task(task, SPEED, files.PREPARED)
     assert (info.can_infer, info.speed_only) == (False, "train.epochs is 0")
-    tried(spec(task, SPEED), "mixed_bfloat16")
+    tried(trial(task, SPEED, Variant(policy="mixed_bfloat16")))
 
 
 UNBUILT = """
@@ -121,7 +120,7 @@ def test_unbuilt_model_with_a_step_of_its_own_is_built(own: Own) -> None:
     task = own(UNBUILT)
     info = prepare_task(task, TRAIN, files.PREPARED)
     assert (info.can_infer, info.speed_only) == (True, None)
-    assert building.ready(spec(task, TRAIN), FLOAT32, 0).model.built
+    assert building.ready(trial(task, TRAIN)).model.built
 
 
 def test_score_and_test_are_not_asked_for_without_a_training(own: Own) -> None:
@@ -156,7 +155,7 @@ def test_all_that_is_wrong_is_in_one_message(own: Own) -> None:
 def test_class_weights_weigh_training_and_timing_as_fit_does(own: Own) -> None:
     task = own("def build(*, batch_size, seed):\n    return changed(class_weight={0: 1.0, 1: 3.0})\n")
     prepare_task(task, TRAIN, files.PREPARED)
-    _, y, weights = next(iter(building.ready(spec(task, TRAIN), FLOAT32, 0).training.from_step(0, 1)))
+    _, y, weights = next(iter(building.ready(trial(task, TRAIN)).training.from_step(0, 1)))
     np.testing.assert_array_equal(np.ravel(weights), np.where(np.ravel(y) > 0, 3.0, 1.0))
 
 
@@ -173,7 +172,7 @@ def test_callbacks_of_the_task_stop_the_training_and_write_below_their_own_folde
         "    return changed(callbacks=[stop, keras.callbacks.ModelCheckpoint('best.keras')])\n"
     )
     assert prepare_task(task, TRAIN, files.PREPARED).restarts
-    trained = train(spec(task, TRAIN.model_copy(update={"epochs": 9})), FLOAT32, 0, folder=tmp_path / "written")
+    trained = train(trial(task, TRAIN.model_copy(update={"epochs": 9})), folder=tmp_path / "written")
     assert len(trained.epochs) == 2
     assert (tmp_path / "written" / "best.keras").is_file()
     assert (tmp_path / "best.keras").read_text() == "theirs"
@@ -193,7 +192,7 @@ def test_steps_of_one_call_are_timed_one_by_one(own: Own, capsys: pytest.Capture
     )
     prepare_task(task, TRAIN, files.PREPARED)
     assert capsys.readouterr().out == f"prepare: {task.name}: timed with one step a call, not with 5\n"
-    worker = Worker(ArmConfig(spec(task, TRAIN), FLOAT32, 0))
+    worker = Worker(trial(task, TRAIN))
     worker.warm_up(1)
     before = int(worker._model.optimizer.iterations)
     worker.train_round(4)

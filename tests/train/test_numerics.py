@@ -16,7 +16,7 @@ from halfstep.results.training import LARGEST_FLOAT16, TrainingMetrics
 from halfstep.system import files
 from halfstep.tasks.float32_layers import keep
 from halfstep.tasks.layers import layer_paths
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.numerics import overflow_of, scan, underflow_of
 from halfstep.train.resume import capture_state, state_variables
 from halfstep.train.training import train
@@ -235,7 +235,7 @@ def trained(own: Own, **arguments: float) -> TrainingMetrics:
     task = own(PLANTED, arguments=arguments)
     settings = TrainParams(batch_size=8, epochs=6)
     prepare_task(task, settings, files.PREPARED)
-    return train(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0).metrics()
+    return train(Trial(task, ModelParams(), settings, Variant(policy="mixed_float16"), 0)).metrics()
 
 
 def test_training_that_fails_names_layer_direction_magnitude_and_step(own: Own) -> None:

@@ -12,7 +12,7 @@ from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import MODEL, WEIGHTS
 from halfstep.system import files
 from halfstep.tasks import building
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train import saving
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.resume import Session, capture_state, state_variables
@@ -33,7 +33,7 @@ def build(*, batch_size, seed):
 
 def trained(task: TaskParams, session: Session | None = None, policy: str = "float32") -> TrainedTask:
     variant = Variant(policy=policy)
-    return train(TaskSpec(task, ModelParams(), TRAIN), variant, 3, session=session)
+    return train(Trial(task, ModelParams(), TRAIN, variant, 3), session=session)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ OTHERS = {
 def test_model_with_code_that_plain_keras_does_not_load_is_known(own: Own, name: str) -> None:
     task = own(OTHERS[name])
     prepare_task(task, TRAIN, files.PREPARED)
-    model = building.ready(TaskSpec(task, ModelParams(), TRAIN), Variant(policy="float32"), 3).model
+    model = building.ready(Trial(task, ModelParams(), TRAIN, Variant(policy="float32"), 3)).model
     assert saving.model_file(model) == WEIGHTS
 
 

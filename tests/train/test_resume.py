@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.params import Augment, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.tasks.images import dataset
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.callbacks import Epoch
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.interruption import Interruption
@@ -42,8 +42,8 @@ def prepared(prepared_template: Path) -> Path:
 
 
 def trained(prepared: Path, policy: str, session: Session, settings: TrainParams = SETTINGS) -> TrainedTask:
-    spec = TaskSpec(TaskParams(), ModelParams(), settings, directory=prepared)
-    return train(spec, Variant(policy=policy), 3, session=session)
+    trial = Trial(TaskParams(), ModelParams(), settings, Variant(policy=policy), 3, directory=prepared)
+    return train(trial, session=session)
 
 
 def interrupted(prepared: Path, policy: str, start: Checkpoint, checks: int) -> Checkpoint:

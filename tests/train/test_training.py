@@ -19,7 +19,7 @@ from halfstep.results.training import write_training
 from halfstep.system import files
 from halfstep.tasks.images import dataset
 from halfstep.tasks.images.dataset import PreparedImages
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.train.callbacks import Epoch, StopWhenNotFinite, TrainingFailure
 from halfstep.train.training import TrainedTask, _explain_out_of_memory, train
 
@@ -45,8 +45,9 @@ def images(prepared: Path) -> PreparedImages:
 
 def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> TrainedTask:
     settings = options.pop("settings", SETTINGS)
-    spec = TaskSpec(TaskParams(), ModelParams(name=model), settings, directory=prepared)
-    return train(spec, Variant(policy=policy), seed, **options)
+    variant = Variant(policy=policy)
+    trial = Trial(TaskParams(), ModelParams(name=model), settings, variant, seed, directory=prepared)
+    return train(trial, **options)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,7 @@ def test_time_of_listeners_is_not_training_time(prepared: Path) -> None:
 def test_out_of_memory_error_says_how_to_find_the_largest_batch() -> None:
     with (
         pytest.raises(ModelError, match=r"batch_size is 8, .* \(\d+ GiB\) is too small; reduce it, .*find_max_batch"),
-        _explain_out_of_memory(TaskSpec(TaskParams(), ModelParams(), SETTINGS)),
+        _explain_out_of_memory(Trial(TaskParams(), ModelParams(), SETTINGS, Variant(policy="float32"), 0)),
     ):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 

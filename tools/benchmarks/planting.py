@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -23,13 +23,13 @@ from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Varian
 from halfstep.prepare.trying import prepare_task
 from halfstep.profile.extras import account_rows
 from halfstep.profile.plan import TURN_MS
-from halfstep.profile.records import ArmConfig, TracedStretch
+from halfstep.profile.records import TracedStretch
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round
 from halfstep.system import files
 from halfstep.system.fork_server import stop_servers
 from halfstep.system.locking import machine_lock
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 
 _T = TypeVar("_T")
 KINDS = {"product": "matrix_product", "elementwise": "memory", "casts": "cast"}  # by what is planted
@@ -92,11 +92,11 @@ def planted(what: str, *, repeats: int = 4, turns: int = 6, steps: int = 8) -> A
     task = TaskParams(name="planted_task:build", arguments={"what": what})
     train = TrainParams(batch_size=64, variants=(BASELINE,))
     prepare_task(Params(task=task, train=train, variants={BASELINE: Variant(policy=BASELINE)}), files.PREPARED)
-    spec = TaskSpec(task, ModelParams(), train, prepared_sha256=files.verify_manifest(files.PREPARED))
-    return measured(spec, repeats=repeats, turns=turns, steps=steps)
+    trial = Trial(task, ModelParams(), train, Variant(policy=BASELINE), 0, files.verify_manifest(files.PREPARED))
+    return measured(trial, repeats=repeats, turns=turns, steps=steps)
 
 
-def measured(spec: TaskSpec, *, repeats: int, turns: int, steps: int) -> Accounts:
+def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
     """An account of the candidate: in each repeat new processes, which run rounds, and are then traced in turns."""
     arms = (BASELINE, CANDIDATE)
     rows: dict[str, list[AccountRow]] = {arm: [] for arm in arms}
@@ -107,7 +107,7 @@ def measured(spec: TaskSpec, *, repeats: int, turns: int, steps: int) -> Account
         for repeat in range(repeats):
             with ExitStack() as stack:
                 workers = {
-                    arm: stack.enter_context(closing(WorkerProcess(arm, ArmConfig(spec, Variant(policy=arm), 0))))
+                    arm: stack.enter_context(closing(WorkerProcess(arm, replace(trial, variant=Variant(policy=arm)))))
                     for arm in arms
                 }
                 for worker in workers.values():

@@ -18,32 +18,30 @@ import pandas as pd
 from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.extras import Wanted
-from halfstep.profile.records import ArmConfig
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
 from halfstep.stats.speedup import speedup_of
 from halfstep.system import files
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from halfstep.words.text import TRAIN
 from tools.benchmarks import planting
 from tools.benchmarks.checkout import ROOT
 from tools.benchmarks.load import other_load
 
 BASELINE = "float32"
-SPEC = TaskSpec(TaskParams(), ModelParams(), TrainParams())
 SLOWER_BY: Mapping[str, float] = {BASELINE: 0.0, "equal": 0.0, "slower by 5 %": 0.05, files.CONTROL: 0.0}
 TRAININGS_S = 60.0  # of which the plan makes a stage of 75 s
 
 
 @dataclass(frozen=True)
-class SlowedConfig(ArmConfig):
+class SlowedTrial(Trial):
     """An arm whose training steps are slower by `slower_by`: 0.05 is 5 %."""
 
     slower_by: float = 0.0
 
 
-def serve(connection: Connection, config: ArmConfig) -> None:
+def serve(connection: Connection, trial: Trial) -> None:
     """What a worker process runs."""
     from halfstep.profile import worker
 
@@ -54,11 +52,11 @@ def serve(connection: Connection, config: ArmConfig) -> None:
             started_s = time.perf_counter()
             super()._train(steps, mark=mark, wait=wait)
             now_s = time.perf_counter()
-            ends_s = now_s + getattr(config, "slower_by", 0.0) * (now_s - started_s)
+            ends_s = now_s + getattr(trial, "slower_by", 0.0) * (now_s - started_s)
             while time.perf_counter() < ends_s:  # sleeping is not precise enough
                 pass
 
-    worker.serve(connection, SlowedWorker, config)
+    worker.serve(connection, SlowedWorker, trial)
 
 
 def measurements(times: int, load_cores: float) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -73,7 +71,8 @@ def measurements(times: int, load_cores: float) -> Iterator[tuple[str, Callable[
 def compared(number: int, load_cores: float) -> dict[str, Any]:
     """Measures the baseline, the control and the candidates as `profile` does."""
     configs = {
-        name: SlowedConfig(SPEC, Variant(policy=BASELINE), seed=0, slower_by=share) for name, share in SLOWER_BY.items()
+        name: SlowedTrial(TaskParams(), ModelParams(), TrainParams(), Variant(policy=BASELINE), 0, slower_by=share)
+        for name, share in SLOWER_BY.items()
     }
     profile = ProfileParams(inference_batch_sizes=(), seed=number)
     context = MeasurementContext(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.monotonic())

@@ -13,19 +13,18 @@ from halfstep.params import TrainParams
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.images import dataset, models
 from halfstep.tasks.ready import TEST_BATCH_SIZE, ReadyTask
-from halfstep.tasks.spec import TaskSpec
 from halfstep.tasks.task import Task
+from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras
 
 METRIC = "accuracy"
 
 
-def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
+def build(trial: Trial, *, one_image: bool = False) -> ReadyTask:
     """The network and its batches, not compiled.
 
     Args:
-        spec: the sections of the parameters, and the folder of the prepared images.
-        seed: seed of the order of the images and of the augmentation.
+        trial: the network, its training, and the folder of the prepared images.
         one_image: use views of one random image, which take no memory, instead of the prepared images.
 
     Raises:
@@ -33,13 +32,13 @@ def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
         DataError, CorruptFileError: the prepared images are missing or damaged, or fewer than a batch.
     """
     if one_image:
-        prepared = dataset.views_of_one_image(spec.directory, spec.train.batch_size, seed)
+        prepared = dataset.views_of_one_image(trial.directory, trial.train.batch_size, trial.seed)
     else:
-        prepared = dataset.open_prepared(spec.directory, spec.prepared_sha256)
-    train, steps = spec.train, dataset.steps_per_epoch(prepared.train, spec.train.batch_size, spec.batch_key)
+        prepared = dataset.open_prepared(trial.directory, trial.prepared_sha256)
+    train, steps = trial.train, dataset.steps_per_epoch(prepared.train, trial.train.batch_size, trial.batch_key)
     ordered = functools.partial(dataset.ordered_batches, batch_size=TEST_BATCH_SIZE)
     task = Task(
-        model=models.build(spec.model, prepared.image_shape, len(prepared.classes)),
+        model=models.build(trial.model, prepared.image_shape, len(prepared.classes)),
         compile={
             "optimizer": _optimizer(train, steps),
             "loss": "sparse_categorical_crossentropy",
@@ -47,7 +46,7 @@ def build(spec: TaskSpec, seed: int, *, one_image: bool = False) -> ReadyTask:
         },
         train=TrainingData(
             steps_per_epoch=steps,
-            from_step=functools.partial(dataset.training_batches, prepared.train, train, seed),
+            from_step=functools.partial(dataset.training_batches, prepared.train, train, trial.seed),
             buffered_batches=dataset.buffered_batches(train),
             threads=train.input_threads,
             is_indexed=True,

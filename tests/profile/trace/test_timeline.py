@@ -11,14 +11,13 @@ import pytest
 
 from halfstep.errors import TraceError
 from halfstep.params import ModelParams, TrainParams, Variant
-from halfstep.profile.records import ArmConfig
 from halfstep.profile.trace import Operation
 from halfstep.profile.trace.messages import message_class
 from halfstep.profile.trace.timeline import traced_steps
 from halfstep.profile.trace.xspace import _FIELDS
 from halfstep.profile.worker import Worker
 from halfstep.results.profile import HOST
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 from tests.tasks.conftest import Own, prepare_task
 from tests.tasks.conftest import own as own
 
@@ -144,7 +143,7 @@ def build(*, batch_size, seed):
 def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own: Own) -> None:
     task, settings = own(PLANTED), TrainParams(batch_size=8, epochs=0)
     prepare_task(task, settings, Path("data/prepared"))
-    worker = Worker(ArmConfig(TaskSpec(task, ModelParams(), settings), Variant(policy="mixed_float16"), 0))
+    worker = Worker(Trial(task, ModelParams(), settings, Variant(policy="mixed_float16"), 0))
     worker.warm_up(2)
     step_ms, parts = worker.account(4, 4, lead_in=1)[0]
     assert [len(worker.account(5, stretch)) for stretch in (1, 2, 5, 9)] == [5, 2, 1, 1]
@@ -180,7 +179,7 @@ def test_what_xla_compiled_for_a_cpu_is_not_idle_time(own: Own, xla: bool) -> No
     """Keras compiles a convolution in groups with XLA even where the step is not."""
     task, settings = own(GROUPED), TrainParams(batch_size=8, epochs=0)
     prepare_task(task, settings, Path("data/prepared"))
-    worker = Worker(ArmConfig(TaskSpec(task, ModelParams(), settings), Variant(policy="float32", xla=xla), 0))
+    worker = Worker(Trial(task, ModelParams(), settings, Variant(policy="float32", xla=xla), 0))
     worker.warm_up(2)
     step_ms, parts = worker.account(4, 4, lead_in=1)[0]
     assert sum(part.time_ms for part in parts) == pytest.approx(step_ms)

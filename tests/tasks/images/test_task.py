@@ -11,7 +11,7 @@ from halfstep.errors import PrecisionError
 from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
 from halfstep.tasks import building, precision
-from halfstep.tasks.spec import TaskSpec
+from halfstep.tasks.trial import Trial
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compiled(named: ModelParams, train: TrainParams, policy: str, seed: int) -> keras.Model:
     variant = Variant(policy=policy)
-    return building.ready(TaskSpec(TaskParams(), named, train), variant, seed, trial_batch=train.batch_size).model
+    return building.ready(Trial(TaskParams(), named, train, variant, seed), trial_batch=train.batch_size).model
 
 
 def model(policy: str = "float32", seed: int = 0, **train: Any) -> keras.Model:

@@ -1,12 +1,13 @@
-"""What defines a task, for the processes that train and measure it. Does not import TensorFlow."""
+"""What is trained: a task under a variant with a seed, for all processes. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from halfstep.inputs.own_model import OWN_MODEL
-from halfstep.params import ModelParams, Params, TaskParams, TrainParams
+from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.system import files
 
 SCRIPT_LOGS = files.WORK_DIR / "script"  # what scripts print
@@ -35,11 +36,13 @@ class CallSite:
 
 
 @dataclass(frozen=True)
-class TaskSpec:
-    """What is trained under one variant.
+class Trial:
+    """A task under a variant with a seed: what `prepare` tries, `train` trains, and a worker measures.
 
     Attributes:
         train: with what the variant's entry changes.
+        variant: an entry of `variants`.
+        seed: of the initial weights, which are the same under every policy, and of the order of the examples.
         prepared_sha256: sha256 of the manifest of the prepared data, if another process has verified the files. Large
             files are then not read again. None if nobody has.
         directory: folder of the prepared data.
@@ -50,6 +53,8 @@ class TaskSpec:
     task: TaskParams
     model: ModelParams
     train: TrainParams
+    variant: Variant
+    seed: int
     prepared_sha256: str | None = None
     directory: Path = files.PREPARED
     batch_key: str = "train.batch_size"
@@ -57,22 +62,27 @@ class TaskSpec:
 
     @classmethod
     def of(
-        cls, settings: Params, variant: str, prepared_sha256: str | None = None, directory: Path = files.PREPARED
-    ) -> TaskSpec:
+        cls,
+        settings: Params,
+        name: str,
+        seed: int,
+        prepared_sha256: str | None = None,
+        directory: Path = files.PREPARED,
+    ) -> Self:
         """The task as an entry of `variants` says."""
-        entry = settings.variants[variant]
-        key = "train.batch_size" if entry.batch_size is None else f"variants.{variant}.batch_size"
-        train = entry.applied_to(settings.train)
-        return cls(entry.task_of(settings.task), settings.model, train, prepared_sha256, directory, key, variant)
+        entry = settings.variants[name]
+        key = "train.batch_size" if entry.batch_size is None else f"variants.{name}.batch_size"
+        task, train = entry.task_of(settings.task), entry.applied_to(settings.train)
+        return cls(task, settings.model, train, entry, seed, prepared_sha256, directory, key, name)
 
     @property
     def subject(self) -> str:
         """Names the task in messages."""
         return f"model.name = {self.model.name}" if self.task.uses_data_and_model else self.task.subject
 
-    def script_log(self, seed: int, prefix: str = "") -> Path:
+    def script_log(self, prefix: str = "") -> Path:
         """The file for what a script prints in this process."""
-        return (SCRIPT_LOGS / f"{prefix}{self.name}-{seed}.txt").absolute()
+        return (SCRIPT_LOGS / f"{prefix}{self.name}-{self.seed}.txt").absolute()
 
     @property
     def runs_own_code(self) -> bool:
