@@ -46,7 +46,6 @@ from halfstep.errors import HalfstepError
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
-from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
@@ -242,7 +241,7 @@ def measure_part(part: Part, out: Path, limit_s: float, batch_size: int, *, on_c
 
 def _measured(configs: Mapping[str, Trial], protocol: ProfileParams, folder: Path) -> Measurement:
     """Measures the arms; what the folder has of an earlier measurement with fewer repeats is taken over."""
-    context = MeasurementContext(Wanted())
+    context = MeasurementContext()
     return measure(configs, BASELINE, protocol, context, Repeats(folder, amounts(protocol, context.min_speedup)))
 
 

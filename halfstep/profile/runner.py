@@ -16,7 +16,7 @@ from pathlib import Path
 from halfstep.machine.gpus import visible
 from halfstep.params import ProfileParams
 from halfstep.profile.arms import Arms, order_of_arms
-from halfstep.profile.extras import Extras, Wanted
+from halfstep.profile.extras import Extras
 from halfstep.profile.gpu_conditions import GpuMonitor
 from halfstep.profile.machine_load import OtherLoad
 from halfstep.profile.plan import Costs, Plan, make_plan
@@ -47,7 +47,7 @@ class MeasurementContext:
     """What a measurement needs beside its arms.
 
     Attributes:
-        wanted: what is measured beside the timing.
+        traces, trained: as of `Extras`.
         trainings_s: seconds that all compared trainings took together; 0 if nothing was trained.
         min_speedup: smallest speed-up worth having.
         trains: whether training is measured, and not inference alone.
@@ -55,7 +55,8 @@ class MeasurementContext:
         began_s: when the stage began, by the monotonic clock; by default when this process did.
     """
 
-    wanted: Wanted
+    traces: bool = True
+    trained: Mapping[int, Path] = field(default_factory=dict)
     trainings_s: float = 0.0
     min_speedup: float = 1.05
     trains: bool = True
@@ -113,7 +114,7 @@ class _Runner:
         self._measurement = repeats.measurement
         self._records = self._measurement.records
         self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
-        self._extras = Extras(self.arms, context.wanted, repeats)
+        self._extras = Extras(self.arms, repeats, traces=context.traces, trained=context.trained)
         self._gpus, self._load = gpus, OtherLoad(context.stage)
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
         self.interleaved = True

@@ -80,7 +80,7 @@ def _measure_and_write(
 ) -> dict[str, str]:
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     context = runner.MeasurementContext(
-        wanted=extras.Wanted(trained=trained),
+        trained=trained,
         trainings_s=_training_seconds(settings, [name for name in configs if files.is_variant(name)]),
         min_speedup=settings.compare.min_speedup,
     )

@@ -14,7 +14,6 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.machine import fingerprint
 from halfstep.params import Params, ProfileParams
 from halfstep.profile import repeats, runner
-from halfstep.profile.extras import Wanted
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.summary import SummaryContext, summarize
@@ -172,7 +171,7 @@ def _measured(
     }
     configs = {KERAS: keras, **of_files, files.CONTROL: keras}
     context = runner.MeasurementContext(
-        Wanted(traces=False), min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
+        traces=False, min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
     )
     return runner.measure(configs, KERAS, protocol, context, kept, serve_format)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import GeneratorType
@@ -178,17 +178,6 @@ def _peeked(generator: Any) -> tuple[Any, Any]:
     return again(), first
 
 
-@dataclass(frozen=True)
-class _Split:
-    """What a trained model is validated and tested on, and its score or metric."""
-
-    validation: tf.data.Dataset | None
-    test: tf.data.Dataset
-    name: str
-    score: script_score.Score | None = None
-    metric: Callable[[Any, Any], float] | None = None
-
-
 def build(trial: Trial) -> ReadyTask:
     """The captured task, whose model is compiled and built; the same object in each call in one process.
 
@@ -211,32 +200,21 @@ def _build(trial: Trial) -> ReadyTask:
     info = TaskInfo.read(directory / TASK_INFO.name)
     fit_call = FitCall(captured(trial, trial.script_log()), trial.train.batch_size)
     fit_call.build()
-    split = _split(fit_call, info, directory, trial.task.score)
-    return _ready_task(fit_call, info.steps_per_epoch or 1, split, digest)
+    ready = replace(untested_task(fit_call, info.steps_per_epoch or 1), data_sha256=digest)
+    return ready if info.speed_only is not None else _tested(ready, fit_call, info, directory, trial.task.score)
 
 
 def untested_task(fit_call: FitCall, steps: int) -> ReadyTask:
     """The model and the batches of a call, without a test."""
-    return _ready_task(fit_call, steps, _Split(None, untested(fit_call.first_batch), "none", _no_score))
-
-
-def _ready_task(fit_call: FitCall, steps: int, split: _Split, digest: str = "") -> ReadyTask:
-    task = Task(
-        model=fit_call.call.model,
-        compile={},
-        train=None,
-        score=split.score,
-        metric=split.metric,
-        score_name=split.name,
-    )
+    task = Task(model=fit_call.call.model, compile={}, train=None, score=_no_score, score_name="none")
     return ReadyTask(
         task=task,
         training=training_of(fit_call, steps),
-        validation=split.validation,
-        test=split.test,
+        validation=None,
+        test=untested(fit_call.first_batch),
         keeps_predictions=False,
         test_metrics=functools.partial(test_metrics, task),
-        data_sha256=digest,
+        data_sha256="",
         own_fit=fit_call.fit,
     )
 
@@ -258,22 +236,25 @@ def training_of(fit_call: FitCall, steps: int) -> TrainingData:
     return TrainingData(steps, lambda first, count: from_step(fit_call.batches.repeat(), first, count))
 
 
-def _split(fit_call: FitCall, info: TaskInfo, directory: Path, given: str | None) -> _Split:
-    if info.speed_only is not None:
-        return _Split(None, untested(fit_call.first_batch), info.score_name, _no_score)
+def _tested(ready: ReadyTask, fit_call: FitCall, info: TaskInfo, directory: Path, given: str | None) -> ReadyTask:
+    """The task with the examples that `prepare` wrote, and its score or metric."""
     validation, test = examples.halves(examples.read(directory))
     elements = [tuple(part for part in (half.x, half.y, half.sample_weight) if part is not None) for half in validation]
-    split = _Split(
-        validation=examples.as_dataset(elements),
-        test=examples.as_dataset([(half.x, script_score.targets(half)) for half in test]),
-        name=info.score_name,
-    )
     if info.score_kind == "metric":
         assert given is not None, "prepare has found it"
-        return replace(split, metric=script_score.metric_of(fit_call.call.model, given)[1])
-    scored = score(fit_call, test[0], given)
-    assert scored is not None, "prepare has found one"
-    return replace(split, score=scored[1])
+        metric = script_score.metric_of(fit_call.call.model, given)[1]
+        task = replace(ready.task, score=None, metric=metric, score_name=info.score_name)
+    else:
+        scored = score(fit_call, test[0], given)
+        assert scored is not None, "prepare has found one"
+        task = replace(ready.task, score=scored[1], score_name=info.score_name)
+    return replace(
+        ready,
+        task=task,
+        validation=examples.as_dataset(elements),
+        test=examples.as_dataset([(half.x, script_score.targets(half)) for half in test]),
+        test_metrics=functools.partial(test_metrics, task),
+    )
 
 
 def _no_score(*_: Any) -> NDArray[np.float64]:

@@ -16,7 +16,6 @@ import pytest
 
 from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
-from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmSettings, Calibration, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
@@ -56,7 +55,7 @@ def measurement(trial: Trial, tmp_path_factory: pytest.TempPathFactory) -> Measu
     """The baseline, its second copy and a candidate, on one GPU."""
     configs = {"float32": trial, "mixed_float16": replace(trial, variant=MIXED)}
     configs[files.CONTROL] = configs["float32"]
-    context = MeasurementContext(Wanted())
+    context = MeasurementContext()
     kept = Repeats(tmp_path_factory.mktemp("measured"), amounts(PROTOCOL, context.min_speedup))
     return measure(configs, "float32", PROTOCOL, context, kept)
 

@@ -20,7 +20,6 @@ from halfstep.machine.gpus import cuda
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from halfstep.profile import extras, runner
 from halfstep.profile.arms import CONTROL_PAIRS, LEAST_ROUNDS, Arms, control_takes_part, order_of_arms
-from halfstep.profile.extras import Wanted
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
@@ -100,8 +99,7 @@ def measured(
     """Measures, and notes that the results are written."""
     profile = profile or profile_params()
     kept = Repeats(folder / "kept", amounts(profile, min_speedup))
-    wanted = Wanted(trained={3: folder} if trained else {})
-    context = MeasurementContext(wanted, trainings_s=0.0, min_speedup=min_speedup)
+    context = MeasurementContext(trained={3: folder} if trained else {}, min_speedup=min_speedup)
     measurement = measure(arms or configs(), "float32", profile, context, kept, serve)
     if written:
         kept.finish()
@@ -473,4 +471,4 @@ def test_workers_end_with_the_server(folder: Path) -> None:
 def test_wall_clock_that_is_set_does_not_change_how_long_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     lasted_s = time.time() - psutil.Process().create_time()
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert time.monotonic() - MeasurementContext(Wanted()).began_s == pytest.approx(lasted_s, abs=1.0)
+    assert time.monotonic() - MeasurementContext().began_s == pytest.approx(lasted_s, abs=1.0)

@@ -11,7 +11,6 @@ import pytest
 from halfstep.errors import ProfileError
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.differences import check_configurations
-from halfstep.profile.extras import Wanted
 from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
@@ -44,7 +43,7 @@ def measurement(folder: Path) -> Measurement:
         for name, entry in ENTRIES.items()
     }
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
-    context = MeasurementContext(Wanted(), min_speedup=0.01)  # so that the bridging arm is needed
+    context = MeasurementContext(min_speedup=0.01)  # so that the bridging arm is needed
     return measure({**configs, files.CONTROL: configs["float32"]}, "float32", PROTOCOL, context, kept)
 
 

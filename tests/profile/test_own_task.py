@@ -10,7 +10,6 @@ import pytest
 from halfstep.errors import ProfileError
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
-from halfstep.profile.extras import Wanted
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
@@ -63,7 +62,7 @@ def configs(task: TaskParams) -> dict[str, Trial]:
 def run(task: TaskParams, folder: Path, trained: dict[int, Path]) -> Measurement:
     asked = dict.fromkeys(("target_precision", "max_seconds", "processes", "rounds", "min_speedup"), 1.0)
     return measure(
-        configs(task), "float32", PROTOCOL, MeasurementContext(Wanted(trained=trained)), Repeats(folder / "k", asked)
+        configs(task), "float32", PROTOCOL, MeasurementContext(trained=trained), Repeats(folder / "k", asked)
     )
 
 

@@ -26,7 +26,7 @@ from halfstep.machine import fingerprint
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.arms import Arms
 from halfstep.profile.differences import bridging_arms
-from halfstep.profile.extras import Wanted, find_trace
+from halfstep.profile.extras import find_trace
 from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
@@ -77,8 +77,8 @@ def config(entry: Variant, batch_size: int = 8) -> Trial:
 def run(configs: dict[str, Trial], folder: Path, trained: Path | None = None) -> Measurement:
     """Measures with the first arm as the baseline; nothing is known of an earlier measurement."""
     kept = Repeats(Path(tempfile.mkdtemp(dir=folder)), amounts(PROTOCOL, 1.05))
-    wanted = Wanted(trained={3: trained} if trained else {})
-    return measure(configs, next(iter(configs)), PROTOCOL, MeasurementContext(wanted), kept)
+    context = MeasurementContext(trained={3: trained} if trained else {})
+    return measure(configs, next(iter(configs)), PROTOCOL, context, kept)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ import pandas as pd
 
 from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
-from halfstep.profile.extras import Wanted
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
@@ -75,7 +74,7 @@ def compared(number: int, load_cores: float) -> dict[str, Any]:
         for name, share in SLOWER_BY.items()
     }
     profile = ProfileParams(inference_batch_sizes=(), seed=number)
-    context = MeasurementContext(Wanted(traces=False), trainings_s=TRAININGS_S, began_s=time.monotonic())
+    context = MeasurementContext(traces=False, trainings_s=TRAININGS_S, began_s=time.monotonic())
     with tempfile.TemporaryDirectory(prefix="halfstep-benchmark-") as folder, chdir(folder), other_load(load_cores):
         prepare(DataParams(), files.PREPARED)
         started_s = time.monotonic()
