@@ -50,7 +50,7 @@ from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.stopping_rule import tables
-from halfstep.profile.summary import SummaryContext, summarize
+from halfstep.profile.summary import summarize
 from halfstep.profile.trace import Operation, Trace, read_trace
 from halfstep.results.profile import TABLES, Profile, ProfileSummary
 from halfstep.results.task import images_task
@@ -306,8 +306,7 @@ def described(measurement: Measurement, traces: Mapping[str, Trace | str]) -> Me
 
 def _profile(name: str, measurement: Measurement, trace: Trace | str | None) -> Profile:
     record = measurement.records[name]
-    context = SummaryContext(measurement.protocol, measurement.trace_steps)
-    summary = summarize(name, record, context, trace if isinstance(trace, Trace) else None)
+    summary = summarize(name, measurement, trace if isinstance(trace, Trace) else None)
     tables = {
         attribute: pd.DataFrame(
             map(asdict, getattr(record.times, attribute)), columns=[column.name for column in fields(row)]

@@ -17,7 +17,7 @@ from halfstep.profile import extras, repeats, runner
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats
-from halfstep.profile.summary import SummaryContext, summarize
+from halfstep.profile.summary import summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
@@ -138,8 +138,7 @@ def _largest_batches(
 def _write(name: str, measurement: Measurement, largest: LargestBatch | None) -> str:
     record, word = measurement.records[name], TaskInfo.read(TASK_INFO).examples_word
     trace = _read_trace(name, record)
-    context = SummaryContext(measurement.protocol, measurement.trace_steps, largest, word, measurement.resumed)
-    summary = summarize(name, record, context, trace)
+    summary = summarize(name, measurement, trace, largest, word)
     late = [line for line in extras.warnings(name, record) if line not in measurement.protocol.warnings]
     own = tuple(line.removeprefix(f"{name}: ") for line in late)
     summary = summary.model_copy(update={"warnings": (*summary.warnings, *own)})

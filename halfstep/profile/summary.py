@@ -4,66 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
+from halfstep.profile.records import Calibration, Measurement, TraceRecord
 from halfstep.profile.trace import Trace
-from halfstep.results.profile import InferenceCall, InputRound, LargestBatch, ProfileSummary, Protocol, RawTimes
+from halfstep.results.profile import InferenceCall, InputRound, LargestBatch, ProfileSummary, RawTimes
 
 NOISE_STANDARD_DEVIATIONS = 2
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
 STARTUP = "startup_s"  # processor seconds
 
 
-@dataclass(frozen=True)
-class SummaryContext:
-    """What is not in an arm's own record.
-
-    Attributes:
-        protocol: of the measurement, shared by all arms.
-        trace_steps: training steps that the trace should have.
-        largest_batch: with `profile.find_max_batch`.
-        examples_word: what the examples are called in the names of metrics.
-        resumed: repeats of the measurement that were taken over.
-    """
-
-    protocol: Protocol
-    trace_steps: int
-    largest_batch: LargestBatch | None = None
-    examples_word: str = "images"
-    resumed: int = 0
-
-
-def summarize(name: str, record: ArmRecord, context: SummaryContext, trace: Trace | None) -> ProfileSummary:
+def summarize(
+    name: str,
+    measurement: Measurement,
+    trace: Trace | None,
+    largest_batch: LargestBatch | None = None,
+    examples_word: str = "images",
+) -> ProfileSummary:
     """Computes the content of `summary.json`.
 
     Args:
         name: the arm's name.
-        record: its raw measurements.
-        context: the protocol, and what is not in the record.
+        measurement: with its raw measurements.
         trace: its trace; None for a bridging arm, which is not traced. One without any step is not used.
+        largest_batch: with `profile.find_max_batch`.
+        examples_word: what the examples are called in the names of metrics.
     """
+    record = measurement.records[name]
     metrics = timing_metrics(record.times, record.settings.in_force.batch_size)
-    metrics |= _cost_metrics(record.calibration, context.largest_batch)
+    metrics |= _cost_metrics(record.calibration, largest_batch)
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
-        warnings = tuple(missing_steps(trace, context.trace_steps))
+        warnings = tuple(missing_steps(trace, measurement.trace_steps))
         if trace.marked_steps:
             metrics = _traced(trace) | metrics | _trace_metrics(record.trace, trace)
             warnings += (*trace.warnings, *_disagreement(trace, record.times, metrics))
-    metrics = {key.replace("images_per_s", f"{context.examples_word}_per_s"): value for key, value in metrics.items()}
+    metrics = {key.replace("images_per_s", f"{examples_word}_per_s"): value for key, value in metrics.items()}
     return ProfileSummary(
         variant=name,
         entry=record.entry,
         configuration=record.settings.configuration,
         in_force=record.settings.in_force,
-        protocol=context.protocol,
+        protocol=measurement.protocol,
         metrics=dict(sorted(metrics.items())),
         warnings=warnings,
-        largest_batch=context.largest_batch,
-        resumed=context.resumed or None,
+        largest_batch=largest_batch,
+        resumed=measurement.resumed or None,
     )
 
 

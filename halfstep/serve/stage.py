@@ -16,7 +16,7 @@ from halfstep.params import Params, ProfileParams
 from halfstep.profile import repeats, runner
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
-from halfstep.profile.summary import SummaryContext, summarize
+from halfstep.profile.summary import summarize
 from halfstep.results.serving import SERVING, Export, Served, nothing_served, write_times
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
@@ -185,7 +185,6 @@ def _write(served: Served, measurement: Measurement | None, exported: Trainings,
             if (source := folder_of(folder, name, seed) / part).is_dir():
                 shutil.copytree(source, files.SERVE / part, dirs_exist_ok=True)
     if measurement is not None:
-        context = SummaryContext(measurement.protocol, 0, resumed=measurement.resumed)
         for name, record in measurement.records.items():
-            write_times(name, summarize(name, record, context, None), record.times.calls)
+            write_times(name, summarize(name, measurement, None), record.times.calls)
     served.write(SERVING)

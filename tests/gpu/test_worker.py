@@ -20,7 +20,7 @@ from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmSettings, Calibration, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
-from halfstep.profile.summary import SummaryContext, summarize
+from halfstep.profile.summary import summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker_process import WorkerProcess, serve_worker
 from halfstep.system import files
@@ -139,7 +139,7 @@ def test_traces_have_kernels_of_a_known_type(traces: dict[str, Trace]) -> None:
 def test_traces_agree_with_the_timing(measurement: Measurement, traces: dict[str, Trace]) -> None:
     """A step in the trace takes as long as a timed one and the profiler's overhead, within the noise."""
     for name, record in measurement.records.items():
-        summary = summarize(name, record, SummaryContext(measurement.protocol, measurement.trace_steps), traces[name])
+        summary = summarize(name, measurement, traces[name])
         assert [warning for warning in summary.warnings if "use the trace's shares" in warning] == []
         kernels_ms = sum(kernel.self_time_us for kernel in traces[name].kernels) / 1e3
         assert record.trace is not None

@@ -30,7 +30,7 @@ from halfstep.profile.extras import find_trace
 from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
-from halfstep.profile.summary import SummaryContext, summarize
+from halfstep.profile.summary import summarize
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.worker import COMPILING_STEPS, Worker, serve
 from halfstep.profile.worker_process import STOP_TIMEOUT_S, WorkerProcess
@@ -290,8 +290,7 @@ def test_trace_shows_16_bit_compute(traces: dict[str, Trace]) -> None:
 def test_files_have_the_documented_columns(measurement: Measurement, traces: dict[str, Trace], folder: Path) -> None:
     record = measurement.records["float32"]
     assert record.trace is not None
-    context = SummaryContext(measurement.protocol, measurement.trace_steps)
-    summary = summarize("float32", record, context, traces["float32"])
+    summary = summarize("float32", measurement, traces["float32"])
     digest = write_profile("float32", summary, record.times, find_trace(record.trace.directory))
     directory = files.profile_dir("float32")
     assert files.verify_manifest(directory) == digest
@@ -320,7 +319,7 @@ def test_files_have_the_documented_columns(measurement: Measurement, traces: dic
 def test_bridging_arm_has_all_files_except_the_trace(measurement: Measurement, folder: Path) -> None:
     record = measurement.records[BRIDGE]
     assert record.trace is None
-    summary = summarize(BRIDGE, record, SummaryContext(measurement.protocol, measurement.trace_steps), None)
+    summary = summarize(BRIDGE, measurement, None)
     write_profile(BRIDGE, summary, record.times, None)
     names = {path.name for path in files.profile_dir(BRIDGE).iterdir()}
     tables = {name for name, _ in TABLES.values()} - {"account.csv"}
@@ -339,7 +338,7 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
         steps=[Step(0, 0, 0, time_ms)],
     )
     record = ArmRecord(ENTRIES["float32"], settings, times=times)
-    summary = summarize("float32", record, SummaryContext(PROTOCOL_RESULT, 2), None)
+    summary = summarize("float32", Measurement({}, records={"float32": record}, ended=PROTOCOL_RESULT), None)
     write_profile("in_force", summary, times, None)
     assert summary.entry.onednn is True
     assert read_profile("in_force").summary.in_force.onednn is False

@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.params import Variant
 from halfstep.profile import summary
-from halfstep.profile.records import ArmRecord, Calibration, TraceRecord
+from halfstep.profile.records import ArmRecord, Calibration, Measurement, TraceRecord
 from halfstep.profile.trace import Operation, StepBreakdown, Trace
 from halfstep.results.profile import (
     InferenceCall,
@@ -21,6 +21,7 @@ from halfstep.results.profile import (
     Step,
 )
 from tests.profile.arm_records import arm_record
+from tests.profile.test_plan import plan
 from tests.small_study import PROTOCOL
 
 TRACE_RECORD = TraceRecord(Path("x"), 10, plain_step_time_ms=20.0, traced_step_time_ms=25.0, graph_dtypes={})
@@ -89,7 +90,11 @@ def trace(steps: int = 2, peak: int | None = 2**20, step_time_ms: float = 14.0) 
 
 
 def summarized(record: ArmRecord, trace: Trace | None) -> ProfileSummary:
-    return summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2), trace)
+    return summary.summarize("float32", measurement(record), trace)
+
+
+def measurement(record: ArmRecord) -> Measurement:
+    return Measurement({}, plan(8.0, {"trace_steps": 2}), records={"float32": record}, ended=PROTOCOL)
 
 
 def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
@@ -165,7 +170,7 @@ def test_input_rounds_give_step_times_with_input_and_cached(record: ArmRecord) -
 
 def test_summary_includes_what_was_measured_once(record: ArmRecord) -> None:
     largest = LargestBatch(batch_size=512, limit_mib=1024, peak_mib=900.0, examples_per_s=3000.0)
-    profile = summary.summarize("float32", record, summary.SummaryContext(PROTOCOL, 2, largest), None)
+    profile = summary.summarize("float32", measurement(record), None, largest)
     assert (profile.largest_batch, profile.protocol) == (largest, PROTOCOL)
     assert profile.metrics["memory/max_batch_size"] == 512
     assert profile.metrics["memory/max_batch_examples_per_s"] == 3000
