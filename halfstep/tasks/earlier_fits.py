@@ -19,57 +19,56 @@ from halfstep.tasks.variables import random_states, set_random_states
 from halfstep.tensorflow_import import keras
 
 
-class EarlierFits:
-    """What earlier calls of `fit` left.
+def history_of(
+    number: int,
+    fit: Callable[..., Any],
+    arguments: dict[str, Any],
+    *,
+    folder: Path,
+    build: Callable[[dict[str, Any]], None],
+    keeps: bool,
+) -> keras.callbacks.History:
+    """What a call of `fit` returns: that of the script, or of an earlier process that made it.
 
     Args:
-        folder: where it is kept.
+        number: of the call, from 1.
+        fit: Keras's own method.
+        arguments: of the call, by name, the model as `self`.
+        folder: where it is kept, absolute.
         build: creates the variables of a model that `fit` was called with, by the call's arguments.
         keeps: whether what is trained is written there.
+
+    Raises:
+        TaskError: the model has other variables than the one that was trained.
     """
-
-    def __init__(self, folder: Path, build: Callable[[dict[str, Any]], None], *, keeps: bool = True) -> None:
-        self._folder, self._build, self._keeps = folder.absolute(), build, keeps
-
-    def history_of(self, number: int, fit: Callable[..., Any], arguments: dict[str, Any]) -> keras.callbacks.History:
-        """What a call of `fit` returns: that of the script, or of an earlier process that made it.
-
-        Args:
-            number: of the call, from 1.
-            fit: Keras's own method.
-            arguments: of the call, by name, the model as `self`.
-
-        Raises:
-            TaskError: the model has other variables than the one that was trained.
-        """
-        arrays, described = self._folder / f"{number}.npz", self._folder / f"{number}.json"
-        model = arguments["self"]
-        if not described.is_file():
-            history = fit(**arguments)
-            if not self._keeps:
-                return history
-            with files.atomic_path(arrays) as path:
-                values = {name: _portable(variable) for name, variable in _variables(model).items()}
-                np.savez(path, **values)  # type: ignore[arg-type]  # its first parameters have other names
-            kept = {"history": history.history, "epoch": history.epoch, "random": random_states()}
-            files.write_json(described, keras.tree.map_structure(_plain, kept))
+    arrays, described = folder / f"{number}.npz", folder / f"{number}.json"
+    model = arguments["self"]
+    if not described.is_file():
+        history = fit(**arguments)
+        if not keeps:
             return history
-        self._build(arguments)
-        if model.optimizer is not None and not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-        variables = _variables(model)
-        with np.load(arrays, allow_pickle=False) as values:
-            if any(name not in variables or variables[name].shape != values[name].shape for name in values):
-                raise TaskError(f"trains a model in its call of fit {number} that has other variables in each run")
-            for name in values:
-                variables[name].assign(values[name])
-        kept = files.read_json(described)
-        set_random_states(kept["random"])
-        history = keras.callbacks.History()
-        history.set_model(model)
-        history.history, history.epoch = kept["history"], kept["epoch"]
-        model.history = history
+        with files.atomic_path(arrays) as path:
+            values = {name: _portable(variable) for name, variable in _variables(model).items()}
+            np.savez(path, **values)  # type: ignore[arg-type]  # its first parameters have other names
+        kept = {"history": history.history, "epoch": history.epoch, "random": random_states()}
+        files.write_json(described, keras.tree.map_structure(_plain, kept))
         return history
+    build(arguments)
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = _variables(model)
+    with np.load(arrays, allow_pickle=False) as values:
+        if any(name not in variables or variables[name].shape != values[name].shape for name in values):
+            raise TaskError(f"trains a model in its call of fit {number} that has other variables in each run")
+        for name in values:
+            variables[name].assign(values[name])
+    kept = files.read_json(described)
+    set_random_states(kept["random"])
+    history = keras.callbacks.History()
+    history.set_model(model)
+    history.history, history.epoch = kept["history"], kept["epoch"]
+    model.history = history
+    return history
 
 
 def _variables(model: keras.Model) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from halfstep.system import files
 from halfstep.tasks import examples, script, script_score
 from halfstep.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from halfstep.tasks.callbacks import redirected
-from halfstep.tasks.earlier_fits import EarlierFits
+from halfstep.tasks.earlier_fits import history_of
 from halfstep.tasks.examples import Batch, as_array
 from halfstep.tasks.ready import ReadyTask, test_metrics, untested
 from halfstep.tasks.task import Task
@@ -220,15 +220,15 @@ def untested_task(fit_call: FitCall, steps: int) -> ReadyTask:
 
 
 def captured(trial: Trial, log: Path, *, keeps: bool = True) -> script.Call:
-    """Runs the script up to the call of `fit` that is judged, as `script.run` does; `keeps` as of `EarlierFits`."""
+    """Runs the script up to the call of `fit` that is judged, as `script.run` does; `keeps` as of `history_of`."""
 
     def build(arguments: dict[str, Any]) -> None:
         model = arguments["self"]
         given = {name: value for name, value in arguments.items() if name != "self"}
         FitCall(script.Call(model, model.fit, given)).build()
 
-    earlier = EarlierFits(trial.directory / FITS / str(trial.seed), build, keeps=keeps)
-    return script.run(trial.task, trial.variant.policy, trial.seed, log, earlier)
+    folder = (trial.directory / FITS / str(trial.seed)).absolute()
+    return script.run(trial, log, functools.partial(history_of, folder=folder, build=build, keeps=keeps))
 
 
 def training_of(fit_call: FitCall, steps: int) -> TrainingData:

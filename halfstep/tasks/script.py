@@ -35,9 +35,8 @@ from halfstep.inputs.own_model import script_files as script_files_of
 from halfstep.params import TaskParams
 from halfstep.system import files
 from halfstep.tasks import script_files, script_tracking, step_call, user_code
-from halfstep.tasks.earlier_fits import EarlierFits
 from halfstep.tasks.output import output_to
-from halfstep.tasks.trial import CallSite
+from halfstep.tasks.trial import CallSite, Trial
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
 from halfstep.words.text import joined
 
@@ -87,8 +86,8 @@ class _State:
 _state = _State()
 
 
-def run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
-    """Runs the script of a task under a dtype policy up to the call of `fit` that `task.fit` names.
+def run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]) -> Call:
+    """Runs the script of a trial up to the call of `fit` that `task.fit` names.
 
     The second time it returns that call.
 
@@ -96,17 +95,15 @@ def run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFit
     its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
 
     Args:
-        task: section `task` of the parameters.
-        policy: a dtype policy of Keras. What the script itself sets is replaced.
-        seed: of the training. 0 leaves the seeds that the script sets as they are.
+        trial: its policy replaces what the script itself sets; its seed, too, unless it is 0.
         log: where the script's output goes.
-        earlier: the calls of `fit` before.
+        earlier: makes the calls of `fit` before, as `history_of`.
 
     Raises:
         TaskError: the script fails, or ends before that call of `fit`.
     """
     if _state.call is None:
-        _state.call = _run(task, policy, seed, log, earlier)
+        _state.call = _run(trial, log, earlier)
     return _state.call
 
 
@@ -126,9 +123,8 @@ def is_left() -> bool:
     return _state.stack is not None
 
 
-def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFits) -> Call:
-    path = _python_file(task.script_path, log.parent)
-    subject = task.subject
+def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]) -> Call:
+    task, path, subject = trial.task, _python_file(trial.task.script_path, log.parent), trial.subject
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
     caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
@@ -149,7 +145,7 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
         line, made = _line_in(path), made + 1
         if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
             with _state.earlier_fit():
-                return earlier.history_of(made, fit, dict(bound.arguments))
+                return earlier(made, fit, dict(bound.arguments))
         caller.switch((dict(bound.arguments), line))
         os._exit(1)  # nobody continues the script
 
@@ -182,8 +178,8 @@ def _run(task: TaskParams, policy: str, seed: int, log: Path, earlier: EarlierFi
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
     sys.path.insert(0, str(task.import_folders[0]))
     sys.path += map(str, task.import_folders[1:])  # as with PYTHONPATH=., or where the repository is installed
-    _decide_policy(policy)
-    _decide_seeds(seed)
+    _decide_policy(trial.variant.policy)
+    _decide_seeds(trial.seed)
     _take_strategies_of_one_device()
     if libraries := script_tracking.libraries_of(path, task.script_path.parent):
         _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
