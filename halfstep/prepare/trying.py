@@ -47,9 +47,6 @@ class TrialFailure:
     is_missing: bool = False
     layer: str | None = None
 
-    def __str__(self) -> str:
-        return self.message
-
 
 @dataclass(frozen=True)
 class Inspection:
@@ -248,7 +245,7 @@ class _Inspections:
         if not failure.raised:
             return failure.message
         policy = self._settings.variants[variant].policy
-        message = str(failure) if self._folder is None else f"{failure}; it ran in {self._folder}"
+        message = failure.message if self._folder is None else f"{failure.message}; it ran in {self._folder}"
         raised = raised_in_plain_python(self._settings.task, policy, SCRIPT_LOGS)
         if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
             return message

@@ -26,7 +26,7 @@ def bridge_of(settings: ArmSettings, baseline: ArmSettings, measure: str = TRAIN
     return bridge_name(baseline.in_force, settings.in_force, baseline.configuration.device, measure)
 
 
-def bridging_arms(configs: Mapping[str, Trial], records: Mapping[str, ArmRecord], baseline: str) -> dict[str, Trial]:
+def bridging_arms(trials: Mapping[str, Trial], records: Mapping[str, ArmRecord], baseline: str) -> dict[str, Trial]:
     """The arms with the baseline's policy and a candidate's other settings, by name; none without a baseline."""
     bridges: dict[str, Trial] = {}
     if baseline not in records:
@@ -35,12 +35,12 @@ def bridging_arms(configs: Mapping[str, Trial], records: Mapping[str, ArmRecord]
         arm = bridge_of(record.settings, records[baseline].settings)
         if arm is not None and name != files.CONTROL:
             settings = {
-                "policy": configs[baseline].variant.policy,
-                "float32_layers": configs[baseline].variant.float32_layers,
+                "policy": trials[baseline].variant.policy,
+                "float32_layers": trials[baseline].variant.float32_layers,
                 "xla": record.settings.in_force.xla,  # Keras may choose another with the policy
             }
-            variant = configs[name].variant.model_copy(update=settings)
-            bridges.setdefault(arm, replace(configs[name], name=arm, variant=variant))
+            variant = trials[name].variant.model_copy(update=settings)
+            bridges.setdefault(arm, replace(trials[name], name=arm, variant=variant))
     return bridges
 
 

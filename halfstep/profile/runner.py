@@ -65,7 +65,7 @@ class MeasurementContext:
 
 
 def measure(
-    configs: Mapping[str, Trial],
+    trials: Mapping[str, Trial],
     baseline: str,
     profile: ProfileParams,
     context: MeasurementContext,
@@ -75,7 +75,7 @@ def measure(
     """Measures all arms, and a bridging arm where settings other than the policy differ and it may matter.
 
     Args:
-        configs: what each arm's workers need, by the arm's name.
+        trials: what each arm's workers need, by the arm's name.
         baseline: name of the arm that the others are compared with.
         profile: the timing protocol.
         context: what else is needed.
@@ -90,7 +90,7 @@ def measure(
     with ExitStack() as stack:
         stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
-        runner = _Runner(configs, baseline, profile, context, repeats, serve, gpus)
+        runner = _Runner(trials, baseline, profile, context, repeats, serve, gpus)
         if visible_gpus.gpus and runner.arms.device() == "GPU":
             runner.arms.on_gpu, runner.arms.is_throttled = True, gpus.round_ended
         runner.interleaved = not runner.arms.on_gpu if profile.interleave is None else profile.interleave
@@ -102,7 +102,7 @@ class _Runner:
 
     def __init__(
         self,
-        configs: Mapping[str, Trial],
+        trials: Mapping[str, Trial],
         baseline: str,
         profile: ProfileParams,
         context: MeasurementContext,
@@ -113,7 +113,7 @@ class _Runner:
         self._baseline, self._profile, self._context, self._repeats = baseline, profile, context, repeats
         self._measurement = repeats.measurement
         self._records = self._measurement.records
-        self.arms = Arms(configs, baseline, profile, self._measurement, serve, trains=context.trains)
+        self.arms = Arms(trials, baseline, profile, self._measurement, serve, trains=context.trains)
         self._extras = Extras(self.arms, repeats, traces=context.traces, trained=context.trained)
         self._gpus, self._load = gpus, OtherLoad(context.stage)
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s

@@ -44,10 +44,10 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         runs = {name: stack.enter_context(tracker.run(run_logging.profiling(name), settings)) for name in variants}
         if not variants:
             return
-        configs, baseline = _configs(settings, variants), settings.compare.baseline
+        trials, baseline = _trials(settings, variants), settings.compare.baseline
         trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
-        prepared = next(iter(configs.values())).prepared_sha256
-        inputs_of = repeats.inputs_of(prepared, trained, arms=sorted(configs))
+        prepared = next(iter(trials.values())).prepared_sha256
+        inputs_of = repeats.inputs_of(prepared, trained, arms=sorted(trials))
         key = repeats.measurement_key(settings, inputs_of)
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(key, asked))
@@ -55,7 +55,7 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             "occasion": settings.profile.occasion,
             "measurement": repeats.measurement_key(settings, inputs_of, with_occasion=False)[:16],
         }
-        digests = _measure_and_write(settings, configs, trained, kept, occasion)
+        digests = _measure_and_write(settings, trials, trained, kept, occasion)
         if inputs:
             inputs.require_unchanged("with the former inputs, a run takes over what was timed")
         for variant, run in runs.items():
@@ -73,7 +73,7 @@ def finished_variants(settings: Params) -> list[str]:
 
 def _measure_and_write(
     settings: Params,
-    configs: Mapping[str, Trial],
+    trials: Mapping[str, Trial],
     trained: Mapping[int, Path],
     kept: Repeats,
     occasion: Mapping[str, str | None],
@@ -81,14 +81,14 @@ def _measure_and_write(
     """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     context = runner.MeasurementContext(
         trained=trained,
-        trainings_s=_training_seconds(settings, [name for name in configs if files.is_variant(name)]),
+        trainings_s=_training_seconds(settings, [name for name in trials if files.is_variant(name)]),
         min_speedup=settings.compare.min_speedup,
     )
-    measurement = runner.measure(configs, settings.compare.baseline, settings.profile, context, kept)
+    measurement = runner.measure(trials, settings.compare.baseline, settings.profile, context, kept)
     origin = {"measured_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": commit_text()}
     measurement.ended = measurement.protocol.model_copy(update={**occasion, **origin})
     _print_protocol(measurement)
-    largest = _largest_batches(configs, settings, measurement, kept)
+    largest = _largest_batches(trials, settings, measurement, kept)
     return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
 
 
@@ -103,7 +103,7 @@ def _training_seconds(settings: Params, variants: list[str]) -> float:
     return sum(training.train_time_s or 0.0 for training in trainings)
 
 
-def _configs(settings: Params, variants: list[str]) -> dict[str, Trial]:
+def _trials(settings: Params, variants: list[str]) -> dict[str, Trial]:
     baseline, variant_by_arm = settings.compare.baseline, {name: name for name in variants}
     if baseline in variants:
         variant_by_arm[files.CONTROL] = baseline
@@ -115,20 +115,20 @@ def _configs(settings: Params, variants: list[str]) -> dict[str, Trial]:
 
 
 def _largest_batches(
-    configs: Mapping[str, Trial], settings: Params, measurement: Measurement, kept: Repeats
+    trials: Mapping[str, Trial], settings: Params, measurement: Measurement, kept: Repeats
 ) -> dict[str, LargestBatch]:
     """With `profile.find_max_batch`, the largest batch that trains, by variant; what an earlier session found stays.
 
     The control's is that of the baseline, so it is left out, and so are candidates that have a batch of their own.
     """
     largest, profile = dict(kept.largest), settings.profile
-    for name, config in configs.items() if profile.find_max_batch else ():
+    for name, trial in trials.items() if profile.find_max_batch else ():
         record = measurement.records[name]
-        has_own = config.variant.batch_size is not None and name != settings.compare.baseline
+        has_own = trial.variant.batch_size is not None and name != settings.compare.baseline
         if name == files.CONTROL or has_own or name in largest or extras.LARGEST_BATCH in record.failed:
             continue
         try:
-            largest[name] = largest_batch(config, profile, record.settings.configuration.device)
+            largest[name] = largest_batch(trial, profile, record.settings.configuration.device)
             kept.keep_largest(largest)
         except HalfstepError as error:
             extras.failed(record, name, extras.LARGEST_BATCH, error)

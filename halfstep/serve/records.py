@@ -71,7 +71,7 @@ class Exported(Document):
 
 
 @dataclass(frozen=True)
-class ServedConfig(Trial):
+class ServedTrial(Trial):
     """What the worker of a format needs.
 
     Attributes:
@@ -89,9 +89,9 @@ class ServedConfig(Trial):
     parameters: int = 0
 
 
-def serve_format(connection: Connection, config: Trial) -> None:
+def serve_format(connection: Connection, trial: Trial) -> None:
     """Answers the calls of the parent, as the workers of `profile` do."""
     from halfstep.profile import worker  # imports TensorFlow, which the parent must not do
     from halfstep.serve.worker import FormatWorker
 
-    worker.serve(connection, FormatWorker, config)
+    worker.serve(connection, FormatWorker, trial)

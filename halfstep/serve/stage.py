@@ -21,7 +21,7 @@ from halfstep.results.serving import SERVING, Export, Served, nothing_served, wr
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
 from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
-from halfstep.serve.records import INPUTS, Exported, ServedConfig, serve_format
+from halfstep.serve.records import INPUTS, Exported, ServedTrial, serve_format
 from halfstep.system import files
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
@@ -154,7 +154,7 @@ def _measured(
     baseline, seed = settings.compare.baseline, settings.train.seeds[0]
     folder = (kept.folder / _EXPORTS).absolute()
     keras = replace(
-        ServedConfig.of(settings, baseline, seed, prepared),
+        ServedTrial.of(settings, baseline, seed, prepared),
         inputs=folder_of(folder, baseline, seed) / INPUTS,
         threads=threads,
         parameters=exported[baseline, seed].parameters,
@@ -169,11 +169,11 @@ def _measured(
         )
         for name, item in arms.items()
     }
-    configs = {KERAS: keras, **of_files, files.CONTROL: keras}
+    trials = {KERAS: keras, **of_files, files.CONTROL: keras}
     context = runner.MeasurementContext(
         traces=False, min_speedup=settings.compare.min_speedup, trains=False, stage="serve"
     )
-    return runner.measure(configs, KERAS, protocol, context, kept, serve_format)
+    return runner.measure(trials, KERAS, protocol, context, kept, serve_format)
 
 
 def _write(served: Served, measurement: Measurement | None, exported: Trainings, folder: Path) -> None:

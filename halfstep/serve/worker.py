@@ -16,7 +16,7 @@ from halfstep.profile import peak_memory, worker
 from halfstep.profile.records import ArmSettings, Calibration
 from halfstep.results.profile import Configuration, InForce
 from halfstep.serve import runtimes
-from halfstep.serve.records import ServedConfig
+from halfstep.serve.records import ServedTrial
 from halfstep.tasks import building, precision
 from halfstep.tensorflow_import import keras, tf
 from halfstep.words.formats import KERAS
@@ -28,15 +28,13 @@ ROW_MS = 1.0  # a row of inference.csv is as many calls as take so long together
 class FormatWorker(worker.InferenceWorker):
     """Predicts in one format."""
 
-    def __init__(self, config: ServedConfig) -> None:
+    def __init__(self, trial: ServedTrial) -> None:
         super().__init__()
-        self._config, self._imported_s = config, worker.IMPORT_S
-        precision.activate(config.variant)
-        with np.load(config.inputs, allow_pickle=False) as stored:
+        self._trial, self._imported_s = trial, worker.IMPORT_S
+        precision.activate(trial.variant)
+        with np.load(trial.inputs, allow_pickle=False) as stored:
             self._inputs = [stored[name] for name in stored.files]
-        self._predict = (
-            _keras(config) if config.file is None else runtimes.load(config.format, config.file, config.threads)
-        )
+        self._predict = _keras(trial) if trial.file is None else runtimes.load(trial.format, trial.file, trial.threads)
         self._startup_s = 0.0
         with runtimes.quiet():  # LiteRT tells of its kernels
             self._predict([array[:1] for array in self._inputs])
@@ -64,32 +62,32 @@ class FormatWorker(worker.InferenceWorker):
 
     def settings(self) -> ArmSettings:
         """How this format runs."""
-        on_gpu = tf.config.list_logical_devices("GPU") and self._config.format in (KERAS, "saved_model")
+        on_gpu = tf.config.list_logical_devices("GPU") and self._trial.format in (KERAS, "saved_model")
         configuration = Configuration(
             device="GPU" if on_gpu else "CPU",
             input_shape=tuple(self._inputs[0].shape[1:]) if len(self._inputs) == 1 else None,
-            parameters=self._config.parameters,
+            parameters=self._trial.parameters,
             optimizer="none",
             op_determinism=False,
             layer_widths=(),
-            data_sha256=self._config.prepared_sha256 or "",
+            data_sha256=self._trial.prepared_sha256 or "",
         )
-        variant = self._config.variant
+        variant = self._trial.variant
         in_force = InForce(
-            policy=variant.policy if self._config.file is None else "float32",
-            xla=bool(variant.xla) and self._config.file is None,
+            policy=variant.policy if self._trial.file is None else "float32",
+            xla=bool(variant.xla) and self._trial.file is None,
             tf32=variant.tf32,
             onednn=precision.onednn_is_on(),
             batch_size=len(self._inputs[0]),
-            threads=self._config.threads,
+            threads=self._trial.threads,
             gpu_thread_mode=os.environ.get(GPU_THREAD_MODE),
         )
         return ArmSettings(configuration, in_force)
 
 
-def _keras(config: ServedConfig) -> runtimes.Predict:
+def _keras(trial: ServedTrial) -> runtimes.Predict:
     """The compiled prediction of the variant, as `profile` times it."""
-    task = building.ready(config)
+    task = building.ready(trial)
     structure, model = task.inputs(1), task.model
     predict = worker.compiled_prediction(model, model.jit_compile)
 

@@ -32,7 +32,7 @@ class Lost:
 
 
 def serve(connection: Connection, module: str, *arguments: Any) -> None:
-    """What a child runs whose module imports TensorFlow, which the parent must not do: the function of this name."""
+    """Calls the function `serve` of a module that imports TensorFlow, which the parent must not do."""
     importlib.import_module(module).serve(connection, *arguments)
 
 

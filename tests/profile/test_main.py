@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halfstep.params import CompareParams, Params, TrainParams
-from halfstep.profile.stage import _configs, _trained, _training_seconds, finished_variants
+from halfstep.profile.stage import _trained, _training_seconds, _trials, finished_variants
 from halfstep.system import files
 from tests.small_study import training_metrics
 
@@ -48,15 +48,15 @@ def test_variants_that_were_not_trained_are_measured_from_their_initial_weights(
 
 
 def test_control_is_a_second_copy_of_the_baseline() -> None:
-    configs = _configs(PARAMS, ["float32", "mixed_bfloat16"])
-    assert list(configs) == ["float32", "mixed_bfloat16", files.CONTROL]
-    assert configs[files.CONTROL] == replace(configs["float32"], name=files.CONTROL)
-    assert configs["float32"] != configs["mixed_bfloat16"]
-    assert {config.seed for config in configs.values()} == {4}
+    trials = _trials(PARAMS, ["float32", "mixed_bfloat16"])
+    assert list(trials) == ["float32", "mixed_bfloat16", files.CONTROL]
+    assert trials[files.CONTROL] == replace(trials["float32"], name=files.CONTROL)
+    assert trials["float32"] != trials["mixed_bfloat16"]
+    assert {trial.seed for trial in trials.values()} == {4}
 
 
 def test_failed_baseline_has_no_control() -> None:
-    assert list(_configs(PARAMS, ["mixed_float16", "mixed_bfloat16"])) == ["mixed_float16", "mixed_bfloat16"]
+    assert list(_trials(PARAMS, ["mixed_float16", "mixed_bfloat16"])) == ["mixed_float16", "mixed_bfloat16"]
     other = PARAMS.model_copy(update={"compare": CompareParams(baseline="mixed_bfloat16")})
-    configs = _configs(other, ["mixed_bfloat16"])
-    assert configs[files.CONTROL].variant.policy == "mixed_bfloat16"
+    trials = _trials(other, ["mixed_bfloat16"])
+    assert trials[files.CONTROL].variant.policy == "mixed_bfloat16"
