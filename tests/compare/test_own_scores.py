@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
         for word in ("accuracy", "percentage", "test images", "images/s"):
             assert word not in text, text[max(0, text.find(word) - 200) : text.find(word) + 100]
     assert "<h2>Quality: iou</h2>" in page
-    assert "mine:build: 1,200 test examples" in page
+    assert re.search(r"<dd>mine:build, .*, 1,200 test examples</dd>", page)
     change = comparison.cases[1].quality
     assert change is not None
     assert f"−{abs(change.delta):.4f}" in page

@@ -189,9 +189,10 @@ def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy
     page, markdown = html_of(judging), render_markdown(document)
     for text in (page, markdown):
         assert "LiteRT int8 weights" in text
-        assert "not judged" in text
         assert "types bfloat16 and float16 meet in Mul" in text
-    assert f"data/serve/models/litert (sha256 {'e' * 64})" in page
+    assert "not judged" in markdown
+    assert "not judged" not in page
+    assert f"<code>data/serve/models/litert</code> (sha256 {'e' * 64})" in page
     rows = report.cells(document, best_only=True)
     assert [row[:2] for row in rows] == [("float32", "Keras"), ("mixed_bfloat16", "LiteRT")]
     assert terminal_of(judging) is not None

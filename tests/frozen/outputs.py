@@ -166,7 +166,7 @@ def output(study: Study, settings: CompareParams) -> str:
     numbers = [document.as_json(), dvc_metrics(study, document), tracking_metrics(document), tracking_tags(document)]
     kept = [sorted(judging.void), [ratio.model_dump() for ratio in judging.found_ratios()]]
     rows = tables.speedups(document).to_dict("records")
-    return json.dumps(_rounded([*numbers, *kept, rows]), indent=1) + texts_of(document)
+    return json.dumps(_rounded([*numbers, *kept, rows]), indent=1, sort_keys=True) + texts_of(document)
 
 
 def digests_of(name: str) -> Iterator[tuple[str, str]]:

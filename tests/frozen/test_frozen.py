@@ -19,6 +19,7 @@ from halfstep.params import CompareParams
 from halfstep.results.comparison import Comparison
 from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
 
+MOST_WORDS = 1500  # on a page
 STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 
 
@@ -77,6 +78,7 @@ def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypa
     comparison = compared(name, tmp_path)
     frozen = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     assert differences(frozen, comparison.as_json()) == []
+    assert len(text_of_page(render_report(comparison)).split()) <= MOST_WORDS
     assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison)) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -66,16 +65,6 @@ def test_warnings_are_escaped(project: SmallStudy) -> None:
     assert "&lt;script&gt;alert(1)" in html
 
 
-def test_names_of_layers_are_escaped(comparison: Judging) -> None:
-    case = comparison.cases[1]
-    assert case.accounts is not None
-    rows = case.accounts.candidate.assign(layer="<b>layer", dtype="<i>half")
-    accounts = replace(case.accounts, candidate=rows)
-    html = html_of(given(comparison, cases=(given(case, accounts=accounts, account=case.account),)))
-    assert "&lt;b&gt;layer" in html
-    assert "<i>half" not in html
-
-
 def test_latency_that_still_falls_is_not_called_steady(project: SmallStudy) -> None:
     assert "still getting faster" not in _text(project.compare())
     project.edit_profile("float32", protocol=PROTOCOL.model_copy(update={"unsteady": ("inference_b1",)}))
@@ -115,7 +104,6 @@ def test_void_account_is_named(comparison: Judging) -> None:
     text = _text(given(comparison, cases=(void,)))
     assert "The two copies of float32, which are equal, differ by more than noise in these traces" in text
     assert "The traces cannot say why: by them, the two copies of the baseline, which are equal, differ by +1" in text
-    assert "Operations before and after" not in text
 
 
 @pytest.mark.parametrize(
@@ -139,8 +127,7 @@ def test_report_describes_the_measurement(project: SmallStudy, ended_by: str, te
     shown = _text(project.compare())
     assert f"why the timing ended {text}" in shown
     assert "seconds of timing 31.6" in shown
-    assert "cores used by other programs 0.250" in shown
-    assert "seconds from the start of profile to the end of the timing 60.0" in shown
+    assert "cores used by other programs 0.25" in shown
 
 
 def test_synthetic_images_are_named_at_the_top(project: SmallStudy) -> None:
@@ -155,5 +142,4 @@ def test_sections_without_measurements_are_left_out(project: SmallStudy) -> None
         project.edit_profile(name, metrics={f"step_time_ms/{key}": STEP_MS for key in ("p50", "p95", "mean")})
         remove_account(name)
     text = _text(project.compare())
-    assert "Operations before" not in text
     assert "What changed in a training step" not in text
