@@ -130,6 +130,7 @@ def _candidate(case: Case) -> document.Candidate:
         waiting=case.waiting,
         other_batch=_other_batch(case),
         over_parent=_over_parent(case),
+        verdicts=case.verdicts,
         tests=case.tests or None,
         sentence=verdict_sentence(case),
         why=why(case.variant, case.reasons, case.account) if case.speedups and TRAIN not in case.void else None,
@@ -141,7 +142,6 @@ def _candidate(case: Case) -> document.Candidate:
         operations=op_changes(case.accounts) or None
         if case.accounts is not None and case.account is not None and not case.account.void
         else None,
-        **{document.verdict_key(measure): verdict for measure, verdict in case.verdicts.items()},
     )
 
 

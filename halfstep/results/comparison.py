@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from halfstep.results.artifact import Document, Record
 from halfstep.results.prepared import PreparedInfo
@@ -21,7 +27,7 @@ COMPARISON = files.COMPARE / "comparison.json"
 
 Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
 GateState = Literal["passed", "failed"]
-_VERDICT_KEY = re.compile(r"verdict_inference_b\d+")
+_INFERENCE = "verdict_inference_b"
 
 
 def verdict_key(measure: str) -> str:
@@ -571,10 +577,10 @@ class Serving(Record):
 
 
 class Candidate(Record):
-    """One candidate. `verdict` is on training; `verdict_inference_b<n>` are further keys.
+    """One candidate.
 
-    Speed-ups, factors and tests are keyed by measure: `train`, `inference_b<n>`. Without measurements only verdicts,
-    sentence, next steps and reasons are present.
+    Speed-ups, factors, verdicts and tests are keyed by measure: `train`, `inference_b<n>`. Without measurements only
+    verdicts, sentence, next steps and reasons are present.
 
     Attributes:
         factors: only where other settings than the precision differ from the baseline's.
@@ -583,6 +589,7 @@ class Candidate(Record):
         classes: after training, those whose recall is shown to fall, or not shown to hold `compare.class_margin`.
         class_sentence: those that lose recall, in words; None without any.
         limit: best speed-up that the baseline's trace and its wait for input allow.
+        verdicts: in the file each has a key of its own, `verdict` or `verdict_inference_b<n>`.
         tests: those of the verdicts.
         account: of training; only with traces.
         waiting: of a training step for its input.
@@ -591,9 +598,6 @@ class Candidate(Record):
         why: the main cause of what training gains or loses, in a sentence or two.
         max_batch_examples_per_s: with the largest batch of each, alone on the machine.
     """
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Verdict]
 
     speedup: dict[str, MeasuredSpeedup] | None = None
     factors: dict[str, Factors] | None = None
@@ -606,7 +610,7 @@ class Candidate(Record):
     waiting: Waiting | None = None
     other_batch: OtherBatch | None = None
     over_parent: OverParent | None = None
-    verdict: Verdict
+    verdicts: dict[str, Verdict]
     tests: dict[str, VerdictTest] | None = None
     sentence: str
     why: str | None = None
@@ -617,12 +621,25 @@ class Candidate(Record):
     max_batch_examples_per_s: BeforeAfter | None = None
     operations: dict[Literal["gained", "lost"], tuple[OpChange, ...]] | None = None
 
-    @model_validator(mode="after")
-    def _no_other_keys(self) -> Self:
-        unknown = [key for key in self.__pydantic_extra__ if not _VERDICT_KEY.fullmatch(key)]
-        if unknown:
-            raise ValueError(f"{', '.join(unknown)}: unknown keys")
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _from_file(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "verdict" not in content:
+            return content
+        inference = {key: key.removeprefix("verdict_") for key in content if key.startswith(_INFERENCE)}
+        keys = {"verdict": TRAIN} | inference
+        verdicts = {measure: content[key] for key, measure in keys.items()}
+        return {key: value for key, value in content.items() if key not in keys} | {"verdicts": verdicts}
+
+    @model_serializer(mode="wrap")
+    def _for_file(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content = handler(self)
+        return content | {verdict_key(measure): verdict for measure, verdict in content.pop("verdicts").items()}
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on training."""
+        return self.verdicts[TRAIN]
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -635,12 +652,6 @@ class Candidate(Record):
     def training_account(self) -> Account | None:
         """The account of training; None without short traces."""
         return self.account["train"] if self.account else None
-
-    @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """The verdicts by measure."""
-        others = {key.removeprefix("verdict_"): verdict for key, verdict in self.__pydantic_extra__.items()}
-        return {TRAIN: self.verdict, **others}
 
     @property
     def speedups(self) -> dict[str, MeasuredSpeedup]:

@@ -57,7 +57,7 @@ def test_verdict_of_occasions_that_differ_is_inconclusive(make: Make) -> None:
     first, second = make(occasion="one"), make(occasion="two")
     rows = {row.name: row for row in rows_of([first, second])}
     assert rows["mixed_float16"].verdict == first.comparison.candidates["mixed_float16"].verdict == "reject"
-    changed = second.comparison.candidates["mixed_float16"].model_copy(update={"verdict": "adopt"})
+    changed = second.comparison.candidates["mixed_float16"].model_copy(update={"verdicts": {"train": "adopt"}})
     candidates = {**second.comparison.candidates, "mixed_float16": changed}
     other = second.model_copy(update={"comparison": second.comparison.model_copy(update={"candidates": candidates})})
     assert {row.name: row for row in rows_of([first, other])}["mixed_float16"].verdict == "inconclusive"

@@ -63,7 +63,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "unknown key": (lambda content: content.update(more=1), "more: Extra inputs are not permitted"),
     "verdict": (
         lambda content: content["comparison"]["candidates"]["mixed_float16"].update(verdict="great"),
-        "verdict: Input should be",
+        "verdicts.train: Input should be",
     ),
     "commit": (lambda content: content.update(commit="main"), "commit: String should match pattern"),
     "occasion": (lambda content: content.update(occasion="../../x"), "occasion: String should match pattern"),

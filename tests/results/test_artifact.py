@@ -67,7 +67,7 @@ QUALITY = Quality(
     outcome="not established",
     mcnemar_p=0.25,
 )
-LEAST_CANDIDATE = Candidate(verdict="inconclusive", sentence="x could not be compared.", reasons=())
+LEAST_CANDIDATE = Candidate(verdicts={"train": "inconclusive"}, sentence="x could not be compared.", reasons=())
 FULL_CANDIDATE = Candidate(
     speedup={
         "train": MeasuredSpeedup(
@@ -86,7 +86,7 @@ FULL_CANDIDATE = Candidate(
     quality=QUALITY,
     quality_same_weights=QUALITY,
     limit={"train": 1.9},
-    verdict="adopt",
+    verdicts={"train": "adopt", "inference_b1": "reject", "inference_b32": "inconclusive"},
     tests={"train": VerdictTest(p=0.001, p_adjusted=0.006)},
     sentence="Use x: …",
     next_steps=("set profile.max_seconds to about 60",),
@@ -117,8 +117,6 @@ FULL_CANDIDATE = Candidate(
         )
     },
     why="x takes 2.0 ms more a step.",
-    verdict_inference_b1="reject",
-    verdict_inference_b32="inconclusive",
 )
 LEAST_COMPARISON = Comparison(
     baseline="float32", environment=ENVIRONMENT, control={}, noise_floor={}, min_speedup=1.05, candidates={}
@@ -277,13 +275,15 @@ def test_unknown_key_of_a_candidate_is_rejected(key: str, value: Any) -> None:
 
 def test_verdict_of_inference_is_one_of_three(tmp_path: Path) -> None:
     _write(KINDS[-1], lambda content: content["candidates"]["x"].update(verdict_inference_b8="maybe"))
-    with pytest.raises(CorruptFileError, match=r"candidates\.x\.verdict_inference_b8"):
+    with pytest.raises(CorruptFileError, match=r"candidates\.x\.verdicts\.inference_b8"):
         Comparison.read(COMPARISON)
 
 
-def test_candidate_gives_its_verdicts_by_measure() -> None:
-    assert FULL_CANDIDATE.verdicts == {"train": "adopt", "inference_b1": "reject", "inference_b32": "inconclusive"}
-    assert LEAST_CANDIDATE.verdicts == {"train": "inconclusive"}
+def test_each_verdict_has_a_key_of_its_own_in_the_file() -> None:
+    written = FULL_CANDIDATE.model_dump()
+    keys = {"verdict": "adopt", "verdict_inference_b1": "reject", "verdict_inference_b32": "inconclusive"}
+    assert {key: value for key, value in written.items() if key.startswith("verdict")} == keys
+    assert Candidate.model_validate(written) == FULL_CANDIDATE
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=_name)

@@ -7,7 +7,7 @@ from halfstep.compare.document import document_of
 from halfstep.compare.report.answer import answers, next_step
 from halfstep.compare.report.head import question, what_was_compared
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.results.comparison import Candidate, Comparison, Reason
+from halfstep.results.comparison import Candidate, Comparison, Reason, Verdict
 from tests.small_study import PROTOCOL, SmallStudy, html_of
 
 
@@ -15,6 +15,11 @@ def _with(comparison: Comparison, name: str, **changes: object) -> Comparison:
     """The document with one candidate, which is changed."""
     candidate: Candidate = comparison.candidates[name].model_copy(update=changes)
     return comparison.model_copy(update={"candidates": {name: candidate}})
+
+
+def _with_inference(comparison: Comparison, batch_1: Verdict, batch_32: Verdict) -> Comparison:
+    verdicts = {"train": "adopt", "inference_b1": batch_1, "inference_b32": batch_32}
+    return _with(comparison, "mixed_bfloat16", verdicts=verdicts)
 
 
 def _reason(code: str) -> Reason:
@@ -36,12 +41,12 @@ def test_fast_candidate_that_is_rejected_says_why(project: SmallStudy) -> None:
 
 def test_inference_is_answered_by_batch_size(comparison: Judging) -> None:
     document = document_of(comparison)
-    mixed = _with(document, "mixed_bfloat16", verdict_inference_b1="reject", verdict_inference_b32="inconclusive")
+    mixed = _with_inference(document, "reject", "inconclusive")
     assert answers(mixed)[1].line == "Inference: not decided yet at batch size 32. No at batch size 1."
-    half = answers(_with(document, "mixed_bfloat16", verdict_inference_b1="reject"))[1]
+    half = answers(_with_inference(document, "reject", "adopt"))[1]
     assert half.line.startswith("Inference: yes. At batch size 32, mixed_bfloat16 is 1.60× as fast (")
     assert half.line.endswith("; no at batch size 1.")
-    none = _with(document, "mixed_bfloat16", verdict_inference_b1="reject", verdict_inference_b32="reject")
+    none = _with_inference(document, "reject", "reject")
     assert answers(none)[1].line == "Inference: no."
 
 
