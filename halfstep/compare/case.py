@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfstep.compare.compatibility import check_initial_weights, check_metrics, check_profiles, check_trainings
 from halfstep.compare.explain.account import account_of, moved_to_16bit, stayed_in_32bit, with_names
@@ -43,7 +42,7 @@ from halfstep.results.comparison import (
 )
 from halfstep.results.occasions import FoundRatio, Pair
 from halfstep.results.profile import AccountRow, Profile, Setting, differing_settings
-from halfstep.results.training import Training
+from halfstep.results.training import Scores, Training
 from halfstep.stats.bootstrap import MetricChange
 from halfstep.stats.classes import FEWEST_OF_CLASS, RecallChange, class_changes
 from halfstep.stats.proportions import BinaryChange
@@ -624,14 +623,14 @@ def with_others(control: Mapping[str, Speedup], candidates: Sequence[Mapping[str
     return {measure: replace(speedup, others=others[measure]) for measure, speedup in control.items()}
 
 
-def quality_change(study: Study, scores: NDArray[np.float64]) -> QualityChange:
+def quality_change(study: Study, scores: Scores) -> QualityChange:
     """The change of quality from the baseline's scores to `scores`, `(seeds, ...)`."""
     if study.task.score_kind == "metric":
         return MetricChange(_scores(study.baseline), scores, study.task.examples)
     return score_change(_scores(study.baseline), scores)
 
 
-def _scores(result: VariantResult) -> NDArray[np.float64]:
+def _scores(result: VariantResult) -> Scores:
     return np.stack([training.scores for training in result.trainings if training.scores is not None])
 
 

@@ -25,7 +25,7 @@ from halfstep.results.profile import (
     Step,
 )
 from halfstep.results.task import TaskInfo
-from halfstep.results.training import check_test_examples, correct, read_scores
+from halfstep.results.training import Scores, check_test_examples, correct, read_scores
 from halfstep.system import files
 from halfstep.words.formats import FORMATS
 
@@ -176,7 +176,7 @@ def read_served() -> Served | None:
 
 def read_served_scores(
     variant: str, seed: int, format_name: str, task: TaskInfo, labels: NDArray[np.int64] | None
-) -> NDArray[np.float64]:
+) -> Scores:
     """The score of each test example in a format, as those of a training.
 
     Args:

@@ -27,6 +27,7 @@ _TRACKED_AS = {"train_images_per_s": "overall_images_per_s"}
 _TRACKED = ("test_accuracy", "test_loss", "train_time_s", "train_images_per_s", "loss_scale")
 _TEST = "test_"
 LARGEST_FLOAT16 = 65504.0
+Scores = NDArray[Any]  # of images booleans, whether each is right; of other tasks float64
 
 
 class Overflow(Record):
@@ -128,14 +129,14 @@ class Training:
 
     Attributes:
         history: `history.csv`, a row an epoch; None if a failed training completed no epoch, or without a training.
-        scores: float64 `(test examples,)`, or the array of a metric as in `MetricScores`; None without a test.
+        scores: `(test examples,)`, or the array of a metric as in `MetricScores`; None without a test.
         probabilities: float32 `(test images, classes)`; None without a test, and for tasks that are not `images`.
     """
 
     seed: int
     metrics: TrainingMetrics
     history: pd.DataFrame | None = None
-    scores: NDArray[np.float64] | None = None
+    scores: Scores | None = None
     probabilities: NDArray[np.float32] | None = None
 
     @property
@@ -228,7 +229,7 @@ def read_training(variant: str, seed: int, task: TaskInfo, labels: NDArray[np.in
     return Training(seed, metrics, history, correct(probabilities, labels), probabilities)
 
 
-def read_scores(path: Path, task: TaskInfo) -> NDArray[np.float64]:
+def read_scores(path: Path, task: TaskInfo) -> Scores:
     """Scores of a task that is not `images`, float64 `(test examples,)`, or a metric's array.
 
     Raises:
@@ -251,10 +252,10 @@ def check_test_examples(path: Path, rows: int, task: TaskInfo) -> None:
         )
 
 
-def correct(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The scores of images: 1 where the most probable class is the true one, else 0; an overflow is wrong."""
+def correct(probabilities: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The scores of images: whether the most probable class is the true one; an overflow is wrong."""
     is_right = (probabilities.argmax(axis=1) == labels) & np.isfinite(probabilities).all(axis=1)
-    return is_right.astype(np.float64)
+    return np.asarray(is_right)
 
 
 def read_probabilities(directory: Path) -> NDArray[np.float32]:

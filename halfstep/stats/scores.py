@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,8 +125,8 @@ class ScoreChange(PairedArrays):
         return johnson_end(self.by_example, self.skewness, z) - unseen_loss(self.unseen, self.examples, z)
 
 
-def score_change(baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> BinaryChange | ScoreChange:
-    """The change of per-example scores `(seeds, examples)`: of a share if all of them are 0 or 1."""
+def score_change(baseline: NDArray[Any], candidate: NDArray[Any]) -> BinaryChange | ScoreChange:
+    """The change of per-example scores `(seeds, examples)`: of a share if all of them are 0 or 1, or booleans."""
     if all(np.isin(scores, (0, 1)).all() for scores in (baseline, candidate)):
         return BinaryChange(baseline == 1, candidate == 1)
     return ScoreChange(baseline, candidate)
