@@ -26,7 +26,7 @@ from halfstep.compare.explain.limit import (
 )
 from halfstep.compare.scale import Scale
 from halfstep.compare.study import Study, VariantResult
-from halfstep.compare.verdict import Claim, judge, throttled_measures, void_measures
+from halfstep.compare.verdict import Claim, is_bounded, judge, side, throttled_measures, void_measures
 from halfstep.errors import ComparisonError
 from halfstep.params import CompareParams, quality_margin_for
 from halfstep.results.comparison import (
@@ -34,6 +34,7 @@ from halfstep.results.comparison import (
     BeforeAfter,
     KindChange,
     PartChange,
+    Ratio,
     Reason,
     Remedy,
     Verdict,
@@ -50,6 +51,7 @@ from halfstep.stats.quality import QualityChange
 from halfstep.stats.scores import score_change
 from halfstep.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
 from halfstep.system import files
+from halfstep.words.outcomes import Side
 from halfstep.words.policies import POLICIES, Precision
 from halfstep.words.text import TRAIN, joined, yaml_text
 
@@ -133,6 +135,15 @@ class Judging:
             return ()
         tried = {case.policy for case in self.cases if case.profile is not None}
         return self.explain(Case.alone(self.baseline, self.study.environment, tried, self.study.classes))
+
+    def side(self, ratio: Speedup | Ratio) -> Side:
+        """On which side of `compare.min_speedup` an interval lies."""
+        return side(ratio, self.params)
+
+    @property
+    def required_text(self) -> str:
+        """The smallest speed-up worth having, such as `1.05×`."""
+        return f"{self.params.min_speedup:g}×"
 
     @property
     def margin(self) -> float:
@@ -337,6 +348,11 @@ class Case:
     def bound(self) -> float | None:
         """Speed-up of training that no precision can exceed, because a step waits for input; None without a bound."""
         return self.waiting.bound if self.waiting else None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a step waits for input so long that no precision is fast enough, and the timing shows none."""
+        return is_bounded(self.speedups[TRAIN], self.bound, self.judging.params)
 
     @cached_property
     def limit(self) -> float | None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from halfstep.compare.case import Case, Judging
 from halfstep.compare.ratio_text import ratio_text
-from halfstep.compare.verdict import is_bounded
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
@@ -90,7 +89,7 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[str]:
         )
     elif too_close:
         yield capitalized(
-            f"{'; '.join(too_close)}: too close to {case.min_speedup:g}× to decide here, even by {MOST_OCCASIONS} "
+            f"{'; '.join(too_close)}: too close to {judging.required_text} to decide here, even by {MOST_OCCASIONS} "
             "runs. Treat it as no gain, or set another compare.min_speedup."
         )
 
@@ -101,7 +100,7 @@ def _times(speedup: Speedup, occasions: int | None, judging: Judging) -> int | N
     Where this run by itself decides, `profile` would end it as early as before, whatever is asked for.
     """
     required, within = judging.params.min_speedup, speedup.within_run
-    if speedup.earlier or within.side(required) == "below" or within.p_below(required) <= judging.alpha:
+    if speedup.earlier or judging.side(within) == "below" or within.p_below(required) <= judging.alpha:
         return None
     needed = times_as_long(speedup, required)
     if needed is None or needed > MOST_TIMES or (occasions and needed > 2 * occasions):
@@ -117,19 +116,18 @@ def _occasions(speedup: Speedup, judging: Judging) -> int | None:
 
 def _open_ratios(measure: str, case: Case) -> Iterator[tuple[str, Speedup]]:
     """The speed-up and the factor of the precision, where it is open on which side of the required ratio they are."""
-    required, label, speedup = case.min_speedup, timed_label(measure), case.speedups[measure]
-    if measure == TRAIN and is_bounded(speedup, case.bound, case.judging.params):
+    judging, label, speedup = case.judging, timed_label(measure), case.speedups[measure]
+    if measure == TRAIN and case.is_bounded:
         return
     precision = case.factors[measure].precision if measure in case.factors else None
     for name, ratio in ((label, speedup), (f"{label}, what the precision itself brings", precision)):
-        if ratio is not None and ratio.side(required) != "below" and ratio.p_below(required) > case.judging.alpha:
+        if ratio is not None and judging.side(ratio) != "below" and ratio.p_below(case.min_speedup) > judging.alpha:
             yield name, ratio
 
 
 def _so_far(speedup: Speedup, judging: Judging) -> str:
-    required = judging.params.min_speedup
-    if speedup.side(required) == "above":
-        return f"{ratio_text(speedup)} is above {required:g}× alone, but not together with the other verdicts"
+    if judging.side(speedup) == "above":
+        return f"{ratio_text(speedup)} is above {judging.required_text} alone, but not together with the other verdicts"
     return f"{speedup.ratio:.2f}×, anywhere from {end_text(speedup.low)}× to {end_text(speedup.high)}×"
 
 

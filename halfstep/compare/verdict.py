@@ -9,13 +9,13 @@ from typing import TypeVar
 import pandas as pd
 
 from halfstep.params import CompareParams
-from halfstep.results.comparison import Verdict, VerdictTest
+from halfstep.results.comparison import Ratio, Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
 from halfstep.stats.classes import RecallChange
 from halfstep.stats.multiple import holm
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.speedup import CONFIDENCE, Speedup
-from halfstep.words.outcomes import Outcome
+from halfstep.words.outcomes import Outcome, Side
 from halfstep.words.text import TRAIN, inference_measure
 
 CONTROL_ERROR = 0.01  # how often the control may differ from 1 by chance, over all measures of a report together
@@ -68,7 +68,7 @@ class Claim:
         word is wrong in at most 2.5 % of the measurements; unlike `adopt`, they share no error: of six, at least one
         `faster` is wrong in up to 15 % of the reports.
         """
-        sides = [ratio.side(params.min_speedup) for ratio in self.ratios]
+        sides = [side(ratio, params) for ratio in self.ratios]
         is_fast = set(sides) == {"above"}
         if self.quality is None:
             return "faster" if is_fast and not self.lacks_precision else self._slower
@@ -113,9 +113,14 @@ def class_outcome(item: RecallChange, params: CompareParams) -> Outcome | None:
     return "refuted" if item.high < -params.class_margin else "not established"
 
 
+def side(ratio: Speedup | Ratio, params: CompareParams) -> Side:
+    """On which side of `compare.min_speedup` an interval lies."""
+    return ratio.side(params.min_speedup)
+
+
 def is_bounded(speedup: Speedup, bound: float | None, params: CompareParams) -> bool:
     """Whether a step waits for input so long that no precision brings `min_speedup`, and the timing shows none."""
-    return bound is not None and bound < params.min_speedup and speedup.side(params.min_speedup) != "above"
+    return bound is not None and bound < params.min_speedup and side(speedup, params) != "above"
 
 
 def void_measures(control: Mapping[str, Speedup]) -> frozenset[str]:

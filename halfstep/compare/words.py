@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from halfstep.compare.case import Case
+from halfstep.compare.case import Case, Judging
 from halfstep.compare.ratio_text import interval_text, ratio_text, step_clause
-from halfstep.compare.verdict import class_outcome, is_bounded
+from halfstep.compare.verdict import class_outcome
 from halfstep.params.derived import hidden_precision
 from halfstep.results.comparison import ClassRecall
 from halfstep.stats.proportions import BinaryChange
@@ -108,22 +108,22 @@ def _inference_sentence(case: Case) -> str:
 
 def _refuted(case: Case) -> Iterator[str]:
     """What speaks against training with a candidate."""
-    params, speedup, quality = case.judging.params, case.speedups[TRAIN], case.quality
-    asked, precision = f"the {params.min_speedup:g}× you asked for", _factor(case)
-    if speedup.side(params.min_speedup) == "below":
-        yield f"{_clause(case)}{'' if speedup.side(1.0) == 'below' else f', so it cannot reach {asked}'}"
-    elif case.waiting is not None and is_bounded(speedup, case.bound, params):
+    judging, speedup, quality = case.judging, case.speedups[TRAIN], case.quality
+    required, precision = f"the {judging.required_text} you asked for", _factor(case)
+    if judging.side(speedup) == "below":
+        yield f"{_clause(case)}{'' if speedup.side(1.0) == 'below' else f', so it cannot reach {required}'}"
+    elif case.waiting is not None and case.is_bounded:
         yield (
-            f"{case.waiting.text}, so no precision can bring {asked} (speed-up {speedup.ratio:.2f}×, "
+            f"{case.waiting.text}, so no precision can bring {required} (speed-up {speedup.ratio:.2f}×, "
             f"{interval_text(speedup)})"
         )
-    elif precision is not None and precision.side(params.min_speedup) == "below":
+    elif precision is not None and judging.side(precision) == "below":
         yield (
             f"of its speed-up of {ratio_text(speedup)}, the precision itself brings {ratio_text(precision)}, less than "
-            f"{asked}"
+            f"{required}"
         )
-    if quality is not None and quality.outcome(case.judging.margin) == "refuted":
-        scale, seeds = case.judging.scale, ", with one seed" if quality.seeds == 1 else ""
+    if quality is not None and quality.outcome(judging.margin) == "refuted":
+        scale, seeds = judging.scale, ", with one seed" if quality.seeds == 1 else ""
         yield f"it loses {scale.size(quality.delta)}, more than {scale.margin_text}{seeds}"
     if names := _classes(case, "refuted"):
         yield f"recall of class {names} falls by more than compare.class_margin"
@@ -131,7 +131,7 @@ def _refuted(case: Case) -> Iterator[str]:
 
 def _open(case: Case) -> Iterator[str]:
     """What is not known about training with a candidate."""
-    judging, required = case.judging, case.min_speedup
+    judging = case.judging
     if (share := judging.throttled.get(TRAIN)) is not None:
         yield f"the GPU was throttled in {percent_text(share)} of the rounds, so its times decide nothing"
         return
@@ -143,9 +143,9 @@ def _open(case: Case) -> Iterator[str]:
         return
     named = {"its speed-up": case.speedups[TRAIN], "what the precision itself brings": _factor(case)}
     clauses = [
-        f"{name}, {ratio_text(speedup)}, is not clearly above {required:g}×"
+        f"{name}, {ratio_text(speedup)}, is not clearly above {judging.required_text}"
         for name, speedup in named.items()
-        if speedup is not None and speedup.side(required) != "above"
+        if speedup is not None and judging.side(speedup) != "above"
     ]
     if case.quality is not None and case.quality.outcome(judging.margin) == "not established":
         scale, reason = judging.scale, case.quality.reason(judging.margin)
@@ -181,25 +181,25 @@ def _tf32(case: Case) -> Iterator[str]:
 
 def _settings_sentences(case: Case) -> Iterator[str]:
     """Where other settings gain and the precision may not: in which measures, and what to try instead."""
-    required, sentences = case.min_speedup, list[str]()
+    judging, sentences = case.judging, list[str]()
     for measure, factors in case.factors.items():
-        pays = factors.settings.low > 1 and factors.settings.side(required) != "below"
-        if measure not in case.void and pays and factors.precision.side(required) != "above":
+        pays = factors.settings.low > 1 and judging.side(factors.settings) != "below"
+        if measure not in case.void and pays and judging.side(factors.precision) != "above":
             where = "In training" if measure == TRAIN else f"At batch size {measure.removeprefix('inference_b')}"
             what = "a step" if measure == TRAIN else "inference"
             sentences.append(
                 f"{where}, {case.settings_text} alone makes {what} {factors.settings.ratio:.2f}× as fast; "
-                f"{_adds(case.speedups[measure], factors.precision, required)}."
+                f"{_adds(case.speedups[measure], factors.precision, judging)}."
             )
     if sentences:
-        yield " ".join([*sentences, f"Try {case.judging.study.baseline.variant} with {case.settings_text}."])
+        yield " ".join([*sentences, f"Try {judging.study.baseline.variant} with {case.settings_text}."])
 
 
-def _adds(whole: Speedup, precision: Speedup, required: float) -> str:
+def _adds(whole: Speedup, precision: Speedup, judging: Judging) -> str:
     """What the precision does beside other settings."""
     if whole.low <= 1:
         return f"with the precision, no gain is clear ({whole.ratio:.2f}×)"
-    if precision.side(required) == "below":
+    if judging.side(precision) == "below":
         little = "nothing measurable" if precision.low <= 1 else "too little"
         return f"the precision adds {little} ({precision.ratio:.2f}×)"
     return f"whether the precision adds to it is not clear ({precision.ratio:.2f}×)"

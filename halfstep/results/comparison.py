@@ -724,6 +724,10 @@ class Comparison(Document):
         of_candidates = {name: item.reasons for name, item in self.candidates.items()}
         return {self.baseline: self.baseline_reasons or (), **of_candidates}
 
+    def side(self, ratio: Ratio) -> Side:
+        """On which side of the smallest speed-up worth having an interval lies."""
+        return ratio.side(self.min_speedup)
+
     def is_void(self, measure: str) -> bool:
         """Whether this measurement is invalid."""
         control = self.control.get(measure)

@@ -57,7 +57,7 @@ def slow_in_16bit(case: Case) -> Reason | None:
     if precision is None or not case.is_16bit:
         return None if case.lacks_instructions else _one_slower_type(case)
     change, rows = case.moved or (None, [])
-    dtype, asked = case.compute.name, precision.side(case.min_speedup)
+    dtype, side = case.compute.name, case.judging.side(precision)
     runs = f"a training step runs at {precision.ratio:.2f}× the speed ({interval_text(precision)})"
     measured = {"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
     slower_ms = precision.candidate_time_ms - precision.baseline_time_ms  # a reason never explains more
@@ -75,7 +75,7 @@ def slow_in_16bit(case: Case) -> Reason | None:
             time_ms=min(change.delta, slower_ms),
             change=_other_policy(case),
         )
-    if case.lacks_instructions and case.baseline is not None and asked == "below":
+    if case.lacks_instructions and case.baseline is not None and side == "below":
         sets = sorted(instruction_sets(case.environment))
         return Reason(
             code="no_16bit_instructions",
@@ -89,7 +89,7 @@ def slow_in_16bit(case: Case) -> Reason | None:
         )
     if case.lacks_instructions:
         return None
-    if change and asked == "below" and change.low >= (GAINING_RATIO - 1) * change.baseline_ms:
+    if change and side == "below" and change.low >= (GAINING_RATIO - 1) * change.baseline_ms:
         return Reason(
             code="slow_16bit_ops",
             text=f"The operations that moved to 16 bit take {ms_text(change.candidate_ms)} a step, "
@@ -319,20 +319,20 @@ def memory_bound(case: Case) -> Reason | None:
 
 def at_limit(case: Case) -> Reason | None:
     """The lower end of the speed-up has reached the limit, or the limit is below what is required."""
-    limit, speedup, asked = case.limit, case.speedup, case.min_speedup
-    if limit is None or speedup is None or (speedup.low < NEAR_LIMIT * limit and limit >= asked):
+    limit, speedup, required = case.limit, case.speedup, case.min_speedup
+    if limit is None or speedup is None or (speedup.low < NEAR_LIMIT * limit and limit >= required):
         return None
     text = f"The speed-up of {ratio_text(speedup)} is near the limit of this step, {limit:.2f}×{_ASSUMED}."
     advice = "A lower precision cannot bring much more here: no precision makes the rest of the step faster."
-    if limit < asked:
-        text = f"At best, 16 bit makes this step {limit:.2f}× as fast{_ASSUMED}, and you asked for {asked:g}×."
+    if limit < required:
+        text = f"At best, 16 bit makes this step {limit:.2f}× as fast{_ASSUMED}, and you asked for {required:g}×."
         advice = "Lower compare.min_speedup if this is worth having; otherwise make the rest of the step faster first."
     step_ms = case.before.metrics.get(STEP)
     return Reason(
         code="at_limit",
         text=text,
         evidence={"limit": limit, "speedup": speedup.ratio, "low": speedup.low, "high": speedup.high}
-        | {"min_speedup": asked, "assumed_memory_ratio": MEMORY_TRAFFIC_RATIO},
+        | {"min_speedup": required, "assumed_memory_ratio": MEMORY_TRAFFIC_RATIO},
         advice=advice,
         time_ms=None if step_ms is None else step_ms / limit,
     )
