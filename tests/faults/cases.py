@@ -1,11 +1,7 @@
-"""User errors and faults, each with the one line that reports it.
-
-`python -m tests.faults.cases` lists them.
-"""
+"""User errors and faults, each with the one line that reports it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,16 +52,3 @@ def all_cases() -> list[Case]:
     tasks = (cases_of_images, cases_of_models, cases_of_own_code)
     modules = (cases_of_params, cases_of_gpus, *tasks, cases_of_results, cases_of_locks)
     return [case for module in modules for case in module.CASES]
-
-
-def main() -> None:
-    """Prints the stage and name of each case, and their number."""
-    cases = all_cases()
-    for case in cases:
-        print(f"{case.command.split()[0]:14} {case.name}")
-    counts = ", ".join(f"{count} of {stage}" for stage, count in Counter(c.command.split()[0] for c in cases).items())
-    print(f"{len(cases)} cases: {counts}")
-
-
-if __name__ == "__main__":
-    main()

@@ -48,5 +48,5 @@ CASES = [
             data="prepared",
         )
         for number, (name, (source, fragment)) in enumerate(MODELS.items())
-    ),
+    )
 ]

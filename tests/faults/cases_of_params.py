@@ -28,6 +28,10 @@ def unreachable(name: str, uri: str, shown: str | None = None) -> Case:
     return Case(name, "prepare", said, {"tracking": {"uri": uri}})
 
 
+def _no_params(root: Path, _: pytest.MonkeyPatch) -> None:
+    (root / "params.yaml").unlink()
+
+
 def _params_folder(root: Path, _: pytest.MonkeyPatch) -> None:
     (root / "params.yaml").unlink()
     (root / "params.yaml").mkdir()
@@ -58,6 +62,7 @@ _SECRET = "http://user:s3cret@" + CLOSED
 
 
 CASES = [
+    rejected("params.yaml is missing", "params.yaml is missing", arrange=_no_params),
     rejected("params.yaml is a folder", "params.yaml cannot be read (", arrange=_params_folder),
     rejected(
         "the name of a variant contains a line break",

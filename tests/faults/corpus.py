@@ -1,10 +1,9 @@
-"""All files that one stage writes and another reads. `python -m tests.faults.corpus` damages each of them."""
+"""All files that one stage writes and another reads."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -116,20 +115,3 @@ def _is_detected(read: Callable[[], object], name: str) -> bool:
     except (CorruptFileError, DataError) as error:
         return name in str(error) and "\n" not in str(error)
     return False
-
-
-def main() -> None:
-    """Damages every file in every way, and prints what was not detected."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        write_results(Path(folder))
-        for reader in readers():
-            reader.read()
-        outcomes = [outcome for reader in readers() for outcome in damage_and_read(reader)]
-        count = len({reader.path for reader in readers()})
-    missed = [name for name, was_used in outcomes if was_used]
-    print("\n".join(missed))
-    print(f"{len(outcomes)} damages of {count} files, {len(outcomes) - len(missed)} detected")
-
-
-if __name__ == "__main__":
-    main()

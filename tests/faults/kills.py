@@ -1,26 +1,20 @@
-"""Kills a small training at random times, again and again, and compares its result with an uninterrupted training.
+"""A small training that is killed and started again, and its results.
 
-    python -m tests.faults.kills --kills 100
-
-Each kill is SIGKILL to the whole process group. The training is restarted until it ends. Then its weights, history and
-predictions must be equal to those of the uninterrupted training, bit for bit. No run may be RUNNING, no process alive.
+Each kill is SIGKILL to the whole process group.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,36 +39,6 @@ TRAIN: dict[str, Any] = {
     "augment": {"flip": True, "rotate_degrees": 10.0, "shift_fraction": 0.1},  # uses random numbers, too
 }
 LIMIT_S = 120.0
-
-
-@dataclass
-class Tally:
-    """Counts of the kills and of their effects."""
-
-    kills: int = 0
-    trainings: int = 0
-    equal: int = 0
-    resumed: int = 0
-    left_running: int = 0
-    processes_left: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether all results are equal, and no run or process remains."""
-        return self.equal == self.trainings and not self.left_running and not self.processes_left
-
-    def table(self) -> str:
-        """One line per count."""
-        runs = ", ".join(f"{count} {status}" for status, count in sorted(self.ends.items()))
-        return (
-            f"kills                              {self.kills}\n"
-            f"killed trainings                   {self.trainings}\n"
-            f"  equal to the uninterrupted one   {self.equal}\n"
-            f"starts that resumed a training     {self.resumed}\n"
-            f"runs still RUNNING                 {self.left_running} ({runs})\n"
-            f"processes still alive              {self.processes_left}"
-        )
 
 
 @dataclass(frozen=True)
@@ -179,54 +143,3 @@ def random_times(duration_s: float, seed: int) -> Iterator[Callable[[], bool]]:
     while True:
         due_s = time.monotonic() + draws.uniform(0.0, duration_s)
         yield lambda due_s=due_s: time.monotonic() >= due_s  # type: ignore[misc]
-
-
-def kill_and_compare(root: Path, kills: int, seed: int = 0) -> Tally:
-    """Kills trainings in `root` until there were `kills` kills, and lets each training end."""
-    project = Project.create(root)
-    started_s = time.monotonic()
-    project.train()
-    expected, duration_s = project.result(), time.monotonic() - started_s
-    times, tally = random_times(duration_s, seed), Tally()
-    while tally.kills < kills:
-        project.remove_results()
-        before = tally.kills
-        _one_training(project, times, kills, tally)
-        if tally.kills == before:
-            continue
-        tally.trainings += 1
-        tally.equal += are_equal(project.result(), expected)
-        print(f"{tally.kills} kills, {tally.equal} of {tally.trainings} trainings equal", flush=True)
-    statuses = project.run_statuses()
-    tally.ends.update(statuses)
-    tally.left_running = statuses.count("RUNNING")
-    tally.processes_left = len(project.processes())
-    return tally
-
-
-def _one_training(project: Project, times: Iterator[Callable[[], bool]], kills: int, tally: Tally) -> None:
-    """Restarts and kills a training until it ends before its kill, or until there were enough kills."""
-    while tally.kills < kills:
-        was_killed, output = project.train_and_kill(next(times))
-        tally.resumed += "resumed from step" in output
-        if not was_killed:
-            return
-        tally.kills += 1
-        project.remove_results()
-    tally.resumed += "resumed from step" in project.train()
-
-
-def main() -> int:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the times")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="halfstep-kills-") as folder:
-        tally = kill_and_compare(Path(folder) / "project", arguments.kills, arguments.seed)
-    print(tally.table())
-    return 0 if tally.is_clean else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -24,9 +24,6 @@ class FaultyServer:
 
     Attributes:
         delay_s: delay of every response.
-        fail_from: number of the request from which on the response is `error`; None: never.
-        error: status line of these responses. With 429 and 503, the server asks for a retry after an hour.
-        vanish_from: number of the request from which on the connection is closed without a response; None: never.
         trouble_from: number of the request from which on `trouble` responds; None: never.
         trouble: an application that is no tracking server.
         requests: number of requests so far.
@@ -35,9 +32,6 @@ class FaultyServer:
 
     def __init__(self, app: Any, certificate: tuple[str, str] | None = None) -> None:
         self.delay_s = 0.0
-        self.fail_from: int | None = None
-        self.error = "500 Internal Server Error"
-        self.vanish_from: int | None = None
         self.trouble_from: int | None = None
         self.trouble: Any = hello
         self.requests = 0
@@ -64,13 +58,6 @@ class FaultyServer:
         time.sleep(self.delay_s)
         if self.trouble_from is not None and self.requests >= self.trouble_from:
             return self.trouble(environ, start_response)
-        if self.vanish_from is not None and self.requests >= self.vanish_from:
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-            raise ConnectionAbortedError
-        if self.fail_from is not None and self.requests >= self.fail_from:
-            retry_after = [("Retry-After", "3600")] if self.error[:3] in ("429", "503") else []
-            start_response(self.error, [("Content-Type", "text/html"), *retry_after])
-            return [b"<h1>Error</h1>"]
         return self.app(environ, start_response)
 
 

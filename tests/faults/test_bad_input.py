@@ -15,11 +15,10 @@ import yaml
 
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.system import files
-from tests.faults.cases import Case, all_cases, main
+from tests.faults.cases import Case, all_cases
 from tests.programs import STAGES, module_of
 
 CASES = all_cases()
-MIN_CASES = 50
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +92,5 @@ def test_case_gives_one_line(
     assert not list(project.rglob("hacked"))
 
 
-def test_names_are_unique_and_there_are_enough_cases() -> None:
+def test_names_are_unique() -> None:
     assert [name for name, count in Counter(case.name for case in CASES).items() if count > 1] == []
-    assert len([case for case in CASES if case.skip() is None]) >= MIN_CASES
-
-
-def test_cases_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    main()
-    *lines, total = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(CASES)
-    assert total.startswith(f"{len(CASES)} cases: ")

@@ -104,13 +104,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     assert time.monotonic() - started_s < 10
 
 
-@pytest.mark.parametrize(
-    ("command", "library"),
-    [
-        ("environment", "pydantic_core"),
-        (TRAIN, "libtensorflow_framework"),
-    ],
-)
+@pytest.mark.parametrize(("command", "library"), [("environment", "pydantic_core"), (TRAIN, "libtensorflow_framework")])
 def test_interrupted_import(command: str, library: str, start: Callable[[str], subprocess.Popen[str]]) -> None:
     process = start(command)
     wait_until(lambda: has_loaded(stage_of(process), library), process)

@@ -55,10 +55,3 @@ def test_machine_without_a_gpu_gives_no_warning(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == ""
     with pytest.raises(PrecisionError, match=r"^train\.require_gpu is true, and TensorFlow finds no GPU$"):
         precision.activate(PLAIN, require_gpu=True)
-
-
-@pytest.mark.slow
-@without_gpu
-def test_reason_names_the_library_that_tensorflow_misses() -> None:
-    """On a machine without a driver, it is the driver's library."""
-    assert precision._why_no_gpu().startswith("(missing: libcuda.so.1)")

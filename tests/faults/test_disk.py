@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from halfstep.errors import DataError
@@ -41,22 +40,13 @@ def text(path: Path) -> None:
     files.write_text(path, "x" * (SIZE_KIB << 10))
 
 
-def json(path: Path) -> None:
-    files.write_json(path, ["x" * 2000] * SIZE_KIB)
-
-
-def array(path: Path) -> None:
-    with files.atomic_path(path) as temporary_path:
-        np.save(temporary_path, np.zeros((SIZE_KIB, 1024), dtype=np.uint8), allow_pickle=False)
-
-
 def in_small_pieces(path: Path) -> None:
     with files.atomic_path(path) as temporary_path, temporary_path.open("wb") as stream:
         for _ in range(SIZE_KIB):
             stream.write(b"x" * 1024)
 
 
-@pytest.mark.parametrize("write", [text, json, array, in_small_pieces])
+@pytest.mark.parametrize("write", [text, in_small_pieces])
 def test_old_file_is_unchanged_if_the_disk_fills_up(write: Callable[[Path], None], small_disk: Path) -> None:
     path = small_disk / "file.npy"
     path.write_text("old")

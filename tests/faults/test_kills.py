@@ -1,4 +1,4 @@
-"""A killed training resumes: a short version of `python -m tests.faults.kills`."""
+"""A killed training resumes: its weights, history and predictions are those of one that was not killed, bit for bit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faults.kills import Project, Tally, are_equal, random_times
+from tests.faults.kills import Project, are_equal, random_times
 
 STEPS = 7  # per epoch
 EPOCHS = 40  # so many that a busy machine sees the checkpoint of the second epoch long before the last one
@@ -40,10 +40,3 @@ def test_training_killed_three_times_gives_the_same_result(project: Project) -> 
     assert (first, {*killed}, last) == ("FINISHED", {"KILLED"}, "FINISHED")
     assert not project.checkpoints()
     assert project.processes() == []
-
-
-def test_tally_detects_what_is_not_clean() -> None:
-    assert Tally(kills=2, trainings=1, equal=1).is_clean
-    assert not Tally(kills=2, trainings=2, equal=1).is_clean
-    assert not Tally(left_running=1).is_clean
-    assert not Tally(processes_left=1).is_clean

@@ -19,6 +19,10 @@ from tests.faults.cases_of_own_code import PARAMS, from_generator, own_code
 from tests.programs import module_of
 
 pytestmark = pytest.mark.slow
+SIGXCPU = """import resource, time
+used = int(time.process_time())
+resource.setrlimit(resource.RLIMIT_CPU, (used + 1, used + 60))
+while True: pass"""
 
 
 class Project:
@@ -62,6 +66,7 @@ def project(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Proj
     ("call", "said"),
     [
         ("os.kill(os.getpid(), 11)", "SIGSEGV ended it: a library or your own code used memory wrongly"),
+        (SIGXCPU, "SIGXCPU ended it: it used more processor time"),
         ("os._exit(0)", "ended with status 0 before its end: your own code, or a library, calls os._exit"),
     ],
 )
@@ -72,14 +77,6 @@ def test_end_without_a_word_is_said(project: Project, call: str, said: str) -> N
     (line,) = done.stderr.splitlines()
     assert line.startswith("task.name = ")
     assert f": the process of float32-0: {said}" in line
-
-
-def test_limit_of_processor_time(project: Project) -> None:
-    limited = "import resource, time\nused = int(time.process_time())\n"
-    limited += "resource.setrlimit(resource.RLIMIT_CPU, (used + 1, used + 60))\nwhile True: pass"
-    project.write(build=limited)
-    done = project.run()
-    assert "the process of float32-0: SIGXCPU ended it: it used more processor time" in done.stderr
 
 
 def test_variables_keras_json_and_another_folder_change_no_result(project: Project) -> None:

@@ -15,10 +15,9 @@ from werkzeug.serving import make_ssl_devcert
 from halfstep.machine.fingerprint import fingerprint
 from halfstep.system import files
 from stages import prepare as prepare
-from tests.faults.servers import SMALL, FaultyServer, WithPassword, hello, serving
+from tests.faults.servers import SMALL, FaultyServer, WithPassword, hello, later, refuse, serving
 
 LIMIT_S = 15.0
-ERRORS = ("500 Internal Server Error", "429 Too Many Requests", "503 Service Unavailable", "501 Not Implemented")
 
 
 @pytest.fixture
@@ -54,9 +53,13 @@ def message(capfd: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("error", [*ERRORS[:2], None], ids=[*ERRORS[:2], "connection closed"])
-def test_server_that_does_not_work(error: str | None, server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
-    server.fail_from, server.vanish_from, server.error = (1, None, error) if error else (None, 1, server.error)
+def broken(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    return response("500 Internal Server Error", b"<h1>Error</h1>")(environ, start_response)
+
+
+@pytest.mark.parametrize("trouble", [broken, later, refuse])
+def test_server_that_does_not_work(trouble: Any, server: FaultyServer, capfd: pytest.CaptureFixture[str]) -> None:
+    server.trouble, server.trouble_from = trouble, 1
     assert server.uri in message(capfd)
 
 
@@ -119,21 +122,16 @@ def run_prepare(server: FaultyServer) -> int:
     return server.requests - before
 
 
-@pytest.mark.parametrize(
-    "error",
-    [None, ERRORS[0], pytest.param(ERRORS[1], marks=pytest.mark.slow)],
-    ids=["connection closed", *ERRORS[:2]],
-)
+@pytest.mark.parametrize("trouble", [broken, refuse])
 def test_server_that_fails_during_a_stage_costs_no_result(
-    error: str | None, server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trouble: Any, server: FaultyServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     count = run_prepare(server)
-    server.error = error or server.error
+    server.trouble = trouble
     statuses = []
     for number in range(1, count + 1):
-        server.requests = 0
-        server.fail_from, server.vanish_from = (number, None) if error else (None, number)
+        server.requests, server.trouble_from = 0, number
         shutil.rmtree(files.PREPARED, ignore_errors=True)
         capfd.readouterr()
         status = prepare.main()

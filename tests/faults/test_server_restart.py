@@ -15,7 +15,7 @@ from halfstep.system import files
 from halfstep.tracking import active_run, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
-from tests.faults.servers import FaultyServer, later, noise, refuse
+from tests.faults.servers import FaultyServer, later, refuse
 
 TRAINING = run_logging.training("float32", 0)
 
@@ -90,21 +90,6 @@ def test_end_sends_what_is_kept(server: FaultyServer, tracker: Tracker) -> None:
     assert steps(server, run) == [0, 1]
     stored_run = MlflowClient(server.uri).get_run(run.run_id)
     assert (stored_run.info.status, stored_run.data.tags["result.sha256"]) == ("FINISHED", "abc")
-
-
-@pytest.mark.parametrize("trouble", [refuse, noise])
-def test_end_does_not_wait_for_the_server(
-    trouble: Any, server: FaultyServer, tracker: Tracker, capfd: pytest.CaptureFixture[str]
-) -> None:
-    started_s = time.monotonic()
-    with tracker.run(TRAINING, params(server)) as run:
-        fail(server, trouble)
-        run.epochs([{"epoch": 0, "loss": 2.0}])
-        run.mark_complete("abc")
-        assert run.is_incomplete
-    assert time.monotonic() - started_s < 5
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("MLflow: logging stopped (")
 
 
 def test_experiment_that_another_process_makes_meanwhile(server: FaultyServer, tracker: Tracker) -> None:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from halfstep.cli import cli_entry
 from halfstep.params import Params
 from halfstep.profile import stage as profile_stage_module
 from halfstep.system import files
 from halfstep.system.locking import machine_lock
 from stages import compare as compare
 from stages import environment as environment
-from stages import prepare as prepare
 from stages import profile as profile
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
 
 TROUBLES = (servers.refuse, servers.hang, servers.later, servers.hello, servers.redirect, servers.noise)
-# With how many kinds of trouble each kind of request is tried, in turn; all of them took five minutes on 2 cores.
-TRIED = {"prepare": 2, "train": 1, "profile": 1, "compare": 1}
 TIMEOUT_S = 1
 REQUESTS = 4  # that may each take as long: a call is tried twice, and a server that hangs also delays the end of a run
 SLACK_S = 6.0
@@ -62,7 +58,6 @@ class Stage:
 def stages(
     server: FaultyServer,
     complete_data: Path,  # noqa: F811
-    prepared_template: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Mapping[str, Callable[[], Stage]]:
     """Prepares the working folder for a stage."""
@@ -72,23 +67,6 @@ def stages(
         for name in ("class_counts.csv", "rejected.csv"):
             (files.PREPARED / name).write_bytes(b"")
         files.write_manifest(files.PREPARED)
-
-    def prepare_stage() -> Stage:
-        study()
-        return Stage(prepare.main, files.PREPARED / "manifest.json", files.PREPARED)
-
-    def train_stage() -> Stage:
-        study()
-        shutil.rmtree(files.DATA / "prepared")
-        shutil.copytree(prepared_template, files.PREPARED)
-        _replay_training(monkeypatch)
-        from halfstep.train.stage import run_stage
-
-        def run() -> None:
-            run_stage(Params.model_validate(yaml.safe_load(Path("params.yaml").read_text())), "float32", 1)
-
-        directory = files.train_dir("float32", 1)
-        return Stage(cli_entry(run), directory / "manifest.json", directory)
 
     def profile_stage() -> Stage:
         study()
@@ -101,12 +79,7 @@ def stages(
         study()
         return Stage(compare.main, files.COMPARE / "report.html", files.COMPARE)
 
-    return {
-        "prepare": prepare_stage,
-        "train": train_stage,
-        "profile": profile_stage,
-        "compare": compare_stage,
-    }
+    return {"profile": profile_stage, "compare": compare_stage}
 
 
 @pytest.fixture
@@ -124,25 +97,6 @@ def project_runs(tmp_path: Path) -> RunLister:
         )
 
     return runs
-
-
-def _replay_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trains once. Later trainings return the same result at once, and log the same epochs."""
-    from halfstep.train import stage
-    from halfstep.train.training import train
-
-    trained: list[Any] = []
-
-    def replay(*arguments: Any, **options: Any) -> Any:
-        if not trained:
-            trained.append(train(*arguments, **options))
-        else:
-            for row in trained[0].epochs:
-                for listener in options["listeners"]:
-                    listener(row)
-        return trained[0]
-
-    monkeypatch.setattr(stage, "train", replay)
 
 
 def _copy_measurement(settings: Params, *_: object) -> dict[str, str]:
@@ -169,7 +123,7 @@ def first_of_each_kind(log: list[tuple[str, str]]) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["prepare", "train", "profile", "compare"])
+@pytest.mark.parametrize("name", ["profile", "compare"])
 def test_trouble_costs_seconds_and_one_line(
     name: str,
     server: FaultyServer,
@@ -184,25 +138,22 @@ def test_trouble_costs_seconds_and_one_line(
     assert (stage.run(), capfd.readouterr().err) == (0, "")
     healthy_s, log = time.monotonic() - started_s, list(server.log)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(TIMEOUT_S))
-    for place, number in enumerate(first_of_each_kind(log)):
-        for trouble in [TROUBLES[(place + turn) % len(TROUBLES)] for turn in range(TRIED[name])]:
-            case = f"{name}: {trouble.__name__} from request {number} of {len(log)} on, {kind(log[number - 1])}"
-            write_params(server.uri, f"{trouble.__name__} {number}")
-            shutil.rmtree(stage.output, ignore_errors=True)
-            server.requests, server.trouble, server.trouble_from = 0, trouble, number
-            started_s = time.monotonic()
-            status = stage.run()
-            duration_s = time.monotonic() - started_s
-            stderr = capfd.readouterr().err
-            server.trouble_from = None
-            assert duration_s < healthy_s + REQUESTS * TIMEOUT_S + SLACK_S, case
-            lines = stderr.splitlines()
-            if name == "train" and len(lines) == 2:
-                assert lines.pop(0).startswith("MLflow: the store does not answer ("), stderr
-            assert len(lines) == 1, f"{case}: {stderr}"
-            assert lines[0].isprintable(), f"{case}: {stderr!r}"
-            assert "s3cret" not in stderr, case
-            assert (status == 0) == stage.result.exists(), f"{case}: {status}"  # an error is reported before any work
+    for number, trouble in zip(first_of_each_kind(log), itertools.cycle(TROUBLES), strict=False):
+        case = f"{name}: {trouble.__name__} from request {number} of {len(log)} on, {kind(log[number - 1])}"
+        write_params(server.uri, f"{trouble.__name__} {number}")
+        shutil.rmtree(stage.output, ignore_errors=True)
+        server.requests, server.trouble, server.trouble_from = 0, trouble, number
+        started_s = time.monotonic()
+        status = stage.run()
+        duration_s = time.monotonic() - started_s
+        stderr = capfd.readouterr().err
+        server.trouble_from = None
+        assert duration_s < healthy_s + REQUESTS * TIMEOUT_S + SLACK_S, case
+        lines = stderr.splitlines()
+        assert len(lines) == 1, f"{case}: {stderr}"
+        assert lines[0].isprintable(), f"{case}: {stderr!r}"
+        assert "s3cret" not in stderr, case
+        assert (status == 0) == stage.result.exists(), f"{case}: {status}"  # an error is reported before any work
 
 
 def identity() -> str:
@@ -212,7 +163,7 @@ def identity() -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("request_kind", ["search", "mlflow-artifacts", "set-tag"])
+@pytest.mark.parametrize("request_kind", ["search", "mlflow-artifacts"])
 def test_next_pipeline_logs_what_compare_could_not_log(
     request_kind: str, server: FaultyServer, stages: Mapping[str, Callable[[], Stage]], project_runs: RunLister
 ) -> None:
