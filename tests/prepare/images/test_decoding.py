@@ -6,7 +6,6 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,24 +33,16 @@ PLAIN = {
     "rgb.bmp": (orange("RGB"), ORANGE),
     "rgb.jpg": (orange("RGB"), ORANGE),
     "rgb.webp": (orange("RGB"), ORANGE),
-    "rgb.tiff": (orange("RGB"), ORANGE),
     "palette.gif": (orange("P"), ORANGE),
-    "palette.png": (orange("P"), ORANGE),
     "cmyk.jpg": (orange("CMYK"), ORANGE),
-    "cmyk.tiff": (orange("CMYK"), ORANGE),
-    "ycbcr.jpg": (orange("YCbCr"), ORANGE),
     "grey.png": (Image.new("L", (20, 10), 77), (77, 77, 77)),
-    "two_levels.png": (Image.new("1", (20, 10), 1), (255, 255, 255)),
     "sixteen_bits.png": (grey_of(0x8080, "uint16"), (128, 128, 128)),
     "sixteen_bits.tiff": (grey_of(0xFFFF, "uint16"), (255, 255, 255)),
     "floats.tiff": (grey_of(0.5, "float32"), (128, 128, 128)),
-    "rounded_floats.tiff": (grey_of(1.0000001, "float32"), (255, 255, 255)),
     "lab.tiff": (Image.new("LAB", (20, 10), (128, 128, 128)), (119, 119, 119)),
     "opaque.png": (Image.new("RGBA", (20, 10), (*ORANGE, 255)), ORANGE),
     "half.png": (Image.new("RGBA", (20, 10), (0, 0, 0, 127)), (128, 128, 128)),
     "clear.png": (Image.new("RGBA", (20, 10), (0, 0, 0, 0)), (255, 255, 255)),
-    "clear_grey.png": (Image.new("LA", (20, 10), (0, 0)), (255, 255, 255)),
-    "clear.webp": (Image.new("RGBA", (20, 10), (9, 9, 9, 0)), (255, 255, 255)),
 }
 
 
@@ -116,11 +107,8 @@ SCALED = {
     "16 bits, white is zero": (tiff(UNSIGNED, samples("u2", 0x4040), white_is_zero=True), 191),
     "16 bits in colour": (tiff(UNSIGNED, samples("u2", 0x8080, (10, 20, 3))), 128),
     "16 bits, of which the image uses 12": (tiff(UNSIGNED, samples("u2", 0x0FFF)), 16),
-    "8 bits, white is zero": (tiff(UNSIGNED, samples("u1", 0x40), white_is_zero=True), 191),
     "floats": (tiff(FLOAT, samples("f4", 0.5)), 128),
-    "floats, the other byte order": (tiff(FLOAT, samples("f4", 0.5), ">"), 128),
     "floats, white is zero": (tiff(FLOAT, samples("f4", 0.25), white_is_zero=True), 191),
-    "black floats": (tiff(FLOAT, samples("f4", 0.0)), 0),
     "floats of an error of rounding": (tiff(FLOAT, samples("f4", -1e-7)), 0),
 }
 
@@ -141,20 +129,14 @@ _OTHER_KIND = "a TIFF file that Pillow cannot read: damaged, or of an unknown ki
 _RANGE = f"but floats must be from 0 (black) to 1 (white){_CONVERT}"
 WITHOUT_WHITE = {
     "unsigned 32 bits": (tiff(UNSIGNED, samples("u4", 0x8080)), _NO_INTEGERS),
-    "unsigned 32 bits, as large as negative ones": (tiff(UNSIGNED, samples("u4", 2**32 - 1)), _NO_INTEGERS),
     "unsigned 32 bits, the other byte order": (tiff(UNSIGNED, samples("u4", 1), ">"), _OTHER_KIND),
     "signed 32 bits": (tiff(SIGNED, samples("i4", 0x8080)), _NO_SIGN),
-    "signed 16 bits": (tiff(SIGNED, samples("i2", -1000)), _NO_SIGN),
-    "signed 8 bits": (tiff(SIGNED, samples("i1", -1)), _NO_SIGN),
     "floats up to 255": (tiff(FLOAT, samples("f4", 255)), f"values from 255 to 255, {_RANGE}"),
-    "floats up to 65,535": (tiff(FLOAT, samples("f4", 65_535)), f"values from 6.55e+04 to 6.55e+04, {_RANGE}"),
     "floats slightly above 1": (tiff(FLOAT, samples("f4", 1.02)), f"values from 1.02 to 1.02, {_RANGE}"),
     "negative floats": (tiff(FLOAT, samples("f4", -0.5)), f"values from -0.5 to -0.5, {_RANGE}"),
     "infinite floats": (tiff(FLOAT, samples("f4", np.inf)), "it contains values that are not finite"),
-    "floats of 16 bits": (tiff(FLOAT, samples("f2", 0.5)), _OTHER_KIND),
     "floats of 64 bits": (tiff(FLOAT, samples("f8", 0.5)), _OTHER_KIND),
     "floats in colour": (tiff(FLOAT, samples("f4", 0.5, (10, 20, 3))), _OTHER_KIND),
-    "complex numbers": (tiff(6, samples("c8", 0.5)), _OTHER_KIND),
 }
 
 
@@ -172,13 +154,15 @@ def test_declared_12_bits_are_scaled_from_12_bits(tmp_path: Path) -> None:
     assert np.all(decode_file(tmp_path / "x.tiff", FORM) == 255)
 
 
-def png(depth: int, colour_type: int, pixel: bytes, clear: bytes = b"") -> bytes:
-    """A PNG file of 20 x 10 equal pixels, and optionally the value that means transparent."""
+def png(
+    depth: int, colour_type: int, pixel: bytes, clear: bytes = b"", *, width_px: int = 20, height_px: int = 10
+) -> bytes:
+    """A PNG file of 20 x 10 equal pixels, whatever its header says, and optionally the value that means transparent."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 20, 10, depth, colour_type, 0, 0, 0))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width_px, height_px, depth, colour_type, 0, 0, 0))
     transparency = chunk(b"tRNS", clear) if clear else b""
     rows = chunk(b"IDAT", zlib.compress((b"\0" + pixel * 20) * 10))
     return b"\x89PNG\r\n\x1a\n" + header + transparency + rows + chunk(b"IEND", b"")
@@ -188,9 +172,7 @@ GREY16, COLOUR16 = b"\x80\x81", b"\x80\x81\x40\x41\x20\x21"
 SIXTEEN_BIT_PNG = {
     "grey": (png(16, 0, GREY16), (128, 128, 128)),
     "grey, transparent": (png(16, 0, GREY16, GREY16), (255, 255, 255)),
-    "grey, another value is transparent": (png(16, 0, GREY16, b"\x80\x82"), (128, 128, 128)),
     "colour": (png(16, 2, COLOUR16), (128, 64, 32)),
-    "grey with alpha 0": (png(16, 4, GREY16 + bytes(2)), (255, 255, 255)),
     "colour with alpha 0": (png(16, 6, COLOUR16 + bytes(2)), (255, 255, 255)),
     "colour with alpha 1": (png(16, 6, COLOUR16 + b"\xff\xff"), (128, 64, 32)),
 }
@@ -252,14 +234,6 @@ def test_downscaling_averages_pixels(tmp_path: Path) -> None:
     np.testing.assert_allclose(pixels, 127.5, atol=12)
 
 
-def png_with_header(width_px: int, height_px: int) -> bytes:
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width_px, height_px, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-
-
 def encoded(suffix: str, keep: float = 1.0) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"image{suffix}"
@@ -269,20 +243,20 @@ def encoded(suffix: str, keep: float = 1.0) -> bytes:
     return content[: int(len(content) * keep)]
 
 
+HUGE = png(8, 2, b"", width_px=30_000, height_px=30_000)
 BAD = {
     "empty.png": (b"", "empty file"),
     "text.png": (b"not an image\n", "not an image of a known format"),
     "pointer.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a pointer of Git LFS in place of"),
     "page.jpg": (b"\n<!DOCTYPE html>\n<html>", "a web page in place of the image"),
-    "script.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
     "half.jpg": (encoded(".jpg", keep=0.5), "cannot be decoded: "),
     "half.png": (encoded(".png", keep=0.5), "cannot be decoded: "),
-    "half.bmp": (encoded(".bmp", keep=0.5), "cannot be decoded: "),
-    "head.png": (encoded(".png")[:20], "cannot be decoded: "),
-    "half.webp": (encoded(".webp", keep=0.5), ""),
     "half.tiff": (encoded(".tiff", keep=0.5), ""),
-    "bomb.png": (png_with_header(101, 100), "101 x 100 pixels, more than data.max_pixels = 10000 allows"),
-    "huge.png": (png_with_header(30_000, 30_000), "more pixels than data.max_pixels = 10000 allows"),
+    "bomb.png": (
+        png(8, 2, b"", width_px=101, height_px=100),
+        "101 x 100 pixels, more than data.max_pixels = 10000 allows",
+    ),
+    "huge.png": (HUGE, "more pixels than data.max_pixels = 10000 allows"),
 }
 
 
@@ -297,21 +271,11 @@ def test_bad_file_gives_a_reason_and_no_exception(name: str, tmp_path: Path) -> 
 
 
 def test_pixel_limit_may_exceed_that_of_pillow(tmp_path: Path) -> None:
-    (tmp_path / "huge.png").write_bytes(png_with_header(30_000, 30_000))
+    (tmp_path / "huge.png").write_bytes(HUGE)
     reason = decode_file(tmp_path / "huge.png", replace(FORM, max_pixels=10**8))
     assert reason == "more pixels than data.max_pixels = 100000000 allows"
     Image.new("1", (14_000, 14_000)).save(tmp_path / "large.png")
     assert not isinstance(decode_file(tmp_path / "large.png", replace(FORM, grey=True, max_pixels=2 * 10**8)), str)
-
-
-def test_image_with_exactly_max_pixels_is_decoded(tmp_path: Path) -> None:
-    Image.new("RGB", (100, 100), ORANGE).save(tmp_path / "large.png")
-    assert not isinstance(decode_file(tmp_path / "large.png", FORM), str)
-
-
-def test_non_finite_values_are_refused(tmp_path: Path) -> None:
-    grey_of(float("nan"), "float32").save(tmp_path / "nan.tiff")
-    assert decode_file(tmp_path / "nan.tiff", FORM) == "it contains values that are not finite"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
@@ -330,32 +294,3 @@ def test_error_of_the_disk_gives_a_reason() -> None:
     assert decode_file(Path("/proc/self/mem"), FORM) == "empty file"
     too_long = Path("/tmp") / ("x" * 300)
     assert decode_file(too_long, FORM) == "cannot be read: File name too long"
-
-
-@pytest.fixture
-def unprivileged_folder() -> Iterator[Path]:
-    """A folder whose file permissions apply: root, who may read everything, temporarily becomes nobody."""
-    if not hasattr(os, "geteuid"):
-        pytest.skip("the system has no such permissions")
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        is_root = os.geteuid() == 0
-        if is_root:
-            os.seteuid(65534)
-        try:
-            yield Path(name)
-        finally:
-            if is_root:
-                os.seteuid(0)
-
-
-def test_unreadable_file_gives_a_reason(unprivileged_folder: Path) -> None:
-    path = unprivileged_folder / "locked.png"
-    is_nobody = os.geteuid() == 65534 and os.getuid() == 0
-    if is_nobody:
-        os.seteuid(0)
-    Image.new("RGB", (9, 9)).save(path)
-    path.chmod(0)
-    if is_nobody:
-        os.seteuid(65534)
-    assert decode_file(path, FORM) == "no permission to read it"

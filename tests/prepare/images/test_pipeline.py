@@ -171,27 +171,6 @@ def test_images_that_occur_in_several_classes_are_listed(
     assert rejected(tmp_path / "out") == [["path", "reason"]]
 
 
-def test_conflict_between_given_splits_is_listed_although_one_copy_is_dropped(
-    tmp_path: Path, draw: Callable[..., Path]
-) -> None:
-    for label, name in enumerate(("cat", "dog")):
-        for number in range(6):
-            draw(
-                tmp_path / "split" / ("test" if number < 2 else "train") / name / f"{number}.png", 100 * label + number
-            )
-    draw(tmp_path / "split" / "train" / "dog" / "x.png", 1)
-    prepare(folder(tmp_path / "split"), tmp_path / "out")
-    assert rejected(tmp_path / "out")[1:] == [["train/dog/x.png", "duplicate of test/cat/1.png"]]
-    assert conflicts(tmp_path / "out")[1:] == [["0", "train/dog/x.png", "dog"], ["0", "test/cat/1.png", "cat"]]
-
-
-@pytest.mark.parametrize("data", [{"source": "digits"}, {"source": "synthetic"}, {"source": "folder", "image_size": 8}])
-def test_no_line_without_conflicts(data: dict[str, object], pictures: Path, tmp_path: Path) -> None:
-    prepare(DataParams.model_validate({"path": str(pictures), **data}), tmp_path / "out")
-    assert conflicts(tmp_path / "out") == [["image", "path", "class"]]
-    assert conflicts_line(tmp_path / "out") is None
-
-
 def test_given_splits_are_used_and_duplicates_dropped_from_training(tmp_path: Path, draw: Callable[..., Path]) -> None:
     root = tmp_path / "split"
     for label, name in enumerate(("cat", "dog")):
@@ -247,15 +226,6 @@ def test_too_many_bad_files_are_refused_and_listed(pictures: Path, tmp_path: Pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_it_is_not_advised_to_accept_a_folder_without_images(pictures: Path, tmp_path: Path) -> None:
-    for path in pictures.rglob("*.png"):
-        path.write_bytes(b"")
-    with pytest.raises(DataError) as caught:
-        prepare(folder(pictures), tmp_path / "out")
-    assert "repair or remove them" in str(caught.value)
-    assert "or more" not in str(caught.value)
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("step", ["write_labels", "write_reports", "write_manifest"])
 def test_interrupted_run_leaves_no_part_of_its_outputs(
@@ -283,16 +253,6 @@ def test_run_that_is_interrupted_while_it_reads_keeps_the_old_outputs(
     with pytest.raises(KeyboardInterrupt):
         prepare(folder(pictures), tmp_path / "out")
     assert digests(tmp_path / "out") == before
-
-
-def test_synthetic_images_differ_within_and_between_classes(tmp_path: Path) -> None:
-    prepared = prepare(DataParams(source="synthetic", synthetic_images=300, synthetic_classes=4), tmp_path / "out")
-    assert prepared.synthetic
-    assert prepared.classes == ("class_0", "class_1", "class_2", "class_3")
-    images, labels = load(tmp_path / "out")["train"]
-    assert len(pixel_set(images)) == len(images)
-    means = np.stack([images[labels == label].mean(axis=0) for label in range(4)])
-    assert min(np.abs(means[one] - means[other]).mean() for one in range(4) for other in range(one)) > 20
 
 
 def test_images_that_do_not_fit_on_the_disk_are_refused_at_the_start(tmp_path: Path) -> None:
