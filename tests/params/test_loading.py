@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pydantic import ValidationError
 
 from halfstep.errors import ParameterError
-from halfstep.params import Augment, Params, TaskParams, examine, parse
+from halfstep.params import Augment, TaskParams, examine, parse
 from halfstep.params.schema import QUANTIZED_POLICIES, Policy
 
 FULL_NAMES = (
@@ -25,10 +24,7 @@ ONE_ERROR = {
         "did you mean 'train'?",
     ),
     "unknown key": ("train: {epoch: 3}", "train.epoch is unknown; allowed here: variants,", "did you mean 'epochs'?"),
-    "unknown nested key": ("train: {augment: {flop: true}}", "train.augment.flop is unknown", "mean 'flip'?"),
-    "unknown key of a variant": ("variants: {float32: {policy: float32, jit: true}}", "variants.float32.jit", "xla"),
     "misspelt choice": ("data: {source: digit}", "data.source is 'digit'; it must be one of", "mean 'digits'?"),
-    "unknown policy": ("variants: {float32: {policy: mixed_flot16}}", "policy is 'mixed_flot16'", "'mixed_float16'?"),
     "policy missing": ("variants: {float32: {}}", "variants.float32.policy is missing; it must be one of", "float32"),
     "batch of a variant out of range": (
         "variants: {float32: {policy: float32, batch_size: 0}, mixed_float16: {policy: mixed_float16}, "
@@ -59,61 +55,27 @@ ONE_ERROR = {
         f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
         "the baseline's, in which no format is timed: set serve.formats to []",
     ),
-    "name of a variable": (
-        "{train: {variants: [float32]}, variants: {float32: {policy: float32, env: {A-B: '1'}}}}",
-        "variants.float32.env is 'A-B'; it must be a mapping",
-    ),
-    "unknown thread mode": (
-        "{train: {variants: [float32]}, variants: {float32: {policy: float32, gpu_thread_mode: private}}}",
-        "variants.float32.gpu_thread_mode is 'private'; it must be one of global, gpu_shared, gpu_private",
-    ),
     "of several devices": ("train: {replicas: 1}", "train.replicas was removed in 0.4: one device trains a model"),
     "of batch normalization": ("train: {batch_norm: global}", "train.batch_norm was removed in 0.4: one device trains"),
     "of the registry": ("compare: {register: null}", "compare.register was removed in 0.4: MLflow's model page"),
     "of several hosts": ("fleet: {hosts_per_training: 1}", "fleet.hosts_per_training was removed in 0.4: one device"),
     "of served 16 bits": ("serve: {own_precision: true}", "serve.own_precision was removed in 0.4: weights are served"),
     "below the range": ("train: {epochs: -1}", "train.epochs is -1; it must be an integer", "at least 0"),
-    "above the range": ("train: {batch_size: 65537}", "train.batch_size is 65537", "at most 65,536"),
-    "equal to an excluded limit": (
-        "compare: {quality_margin: 0}",
-        "compare.quality_margin is 0",
-        "above 0 or null",
-    ),
     "string for a number": ("train: {epochs: '3'}", "train.epochs is '3'", "an integer"),
-    "number with a fraction": ("train: {epochs: 3.0}", "train.epochs is 3.0", "an integer"),
     "true for a number": ("train: {epochs: true}", "train.epochs is True", "an integer"),
     "string for a flag": ("compare: {gate: 'yes'}", "compare.gate is 'yes'", "one of false, true, not_slower"),
-    "string for a number or a word": ("task: {fit: first}", "task.fit is 'first'", "an integer of at least 1"),
-    "auto for a flag": ("variants: {float32: {policy: float32, xla: auto}}", "float32.xla is 'auto'", "true or false"),
     "not a number": ("train: {learning_rate: .nan}", "train.learning_rate is nan", "a number above 0"),
-    "infinite": ("train: {learning_rate: .inf}", "train.learning_rate is inf", "at most 100"),
     "too large for a double": ("train: {learning_rate: 1e400}", "train.learning_rate is inf", "at most 100"),
-    "string that begins with a number": ("train: {learning_rate: 1e-05s}", "is '1e-05s'", "a number"),
     "null section": ("train:", "train is null; it must be a mapping with the keys variants, seeds", "epochs"),
-    "null of two types": ("task: {arguments: null}", "task.arguments is null; it must be", "list"),
-    "null value": ("data: {path: null}", "data.path is null; it must be", "a non-empty string"),
-    "list for a section": ("train: [1]", "train is [1]; it must be a mapping with the keys", "epochs"),
-    "string for a section": ("model: cnn", "model is 'cnn'; it must be a mapping with the keys name", ""),
     "number for a list": ("train: {seeds: 0}", "train.seeds is 0; it must be a non-empty list", "an integer"),
-    "empty list": ("train: {seeds: []}", "train.seeds is []; it must be a non-empty list", "an integer"),
     "wrong entry of a list": ("train: {seeds: [0, a]}", "train.seeds[1] is 'a'", "an integer"),
-    "entry out of range": ("profile: {inference_batch_sizes: [0]}", "profile.inference_batch_sizes[0] is 0", "least 1"),
     "no variants": ("variants: {}", "variants is {}; it must be a mapping with at least one entry", ""),
-    "list for variants": ("variants: [a]", "variants is ['a']; it must be a mapping", ""),
-    "one process": ("profile: {processes: 1}", "profile.processes is 1", "at least 2"),
-    "empty string": ("model: {name: ''}", "model.name is ''; it must be a non-empty string", ""),
     "baseline is not trained": (
         "compare: {baseline: other}",
         "is 'other'; it must be one of train.variants",
         "float32",
     ),
     "seed twice": ("train: {seeds: [1, 2, 1]}", "train.seeds lists 1 more than once", "list it once"),
-    "batch size twice": (
-        "profile: {inference_batch_sizes: [8, 8]}",
-        "inference_batch_sizes lists 8 more than once",
-        "",
-    ),
-    "variant twice": ("train: {variants: [float32, float32]}", "train.variants lists 'float32' more than once", ""),
     "empty training set": (
         "data: {test_fraction: 0.6, validation_fraction: 0.4}",
         "data.test_fraction + data.validation_fraction is 1",
@@ -149,20 +111,11 @@ ONE_ERROR = {
         "task.arguments.a.b[1] is 2020-01-01 (date); it must be a text, a finite number,",
         "quote it to pass a text",
     ),
-    "infinity in arguments": ("task: {arguments: {a: .inf}}", "task.arguments.a is inf (float); it must be", "finite"),
-    "bytes in arguments": ("task: {arguments: {a: !!binary aGk=}}", "task.arguments.a is b'hi' (bytes)", "must be"),
     "string for depends": ("task: {depends: data/raw}", "task.depends is 'data/raw'; it must be a list", "string"),
-    "path twice": ("task: {depends: [a, a]}", "task.depends lists 'a' more than once", "list it once"),
-    "number for a path": ("task: {path: 3}", "task.path is 3; it must be a non-empty string", "or null"),
-    "a control character in an argument": (
-        r'task: {arguments: {"a\e[2Jb": 1}}',
-        r"contains 'a\x1b[2Jb'; a name has",
-    ),
-    "a control character in a key": (r'train: {"a\e[2J\nb": 1}', r"train.a\x1b[2J\nb is unknown"),
+    "a control character in an argument": (r'task: {arguments: {"a\e[2Jb": 1}}', r"contains 'a\x1b[2Jb'; a name has"),
     "a control character in a section": (r'{"a\e[2J": 1}', r"a\x1b[2J is unknown"),
     "a command as a seed": ("train: {seeds: ['0;touch hacked']}", "train.seeds[0] is '0;touch hacked'"),
     "a URI with a password in place of a section": ("tracking: http://u:s3cret@host", "tracking is 'http://host'"),
-    "empty task": ("task: {name: ''}", "task.name is ''; it must be a non-empty string", ""),
     "few synthetic images": (
         "data: {source: synthetic, synthetic_images: 10, synthetic_classes: 5}",
         "data.synthetic_images is 10",
@@ -217,29 +170,11 @@ def test_all_errors_are_listed_at_once() -> None:
     compare: {baseline: q}
     """
     _, lines = examine(text)
-    assert [line.split()[1] for line in lines] == [
-        "data.sauce",
-        "train.epochs",
-        "train.batch_size",
-        "compare.baseline",
-    ]
+    assert [line.split()[1] for line in lines] == ["data.sauce", "train.epochs", "train.batch_size", "compare.baseline"]
     with pytest.raises(ParameterError) as caught:
         parse(text)
     assert str(caught.value).splitlines() == lines
     assert caught.value.exit_status == 2
-
-
-def test_invalid_values_are_replaced_by_defaults() -> None:
-    params, lines = examine("train: {epochs: -1, batch_size: 7}\nmodel: {name: no_such}")
-    assert len(lines) == 1
-    assert params is not None
-    assert (params.train.epochs, params.train.batch_size, params.model.name) == (8, 7, "no_such")
-
-
-def test_invalid_variants_give_no_parameters() -> None:
-    params, lines = examine("variants: {float32: {policy: nonsense}}")
-    assert params is None
-    assert len(lines) == 1
 
 
 BAD_NAMES = (
@@ -322,14 +257,6 @@ def test_variant_can_merge_the_keys_of_another() -> None:
         """
     )
     assert params.variants["compiled"].model_dump() == params.variants["float32"].model_dump() | {"xla": True}
-
-
-def test_parameters_are_frozen() -> None:
-    params = Params()
-    with pytest.raises(ValidationError):
-        params.train = params.train  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        params.train.epochs = 3  # type: ignore[misc]
 
 
 def test_keras_has_no_other_quantized_policies() -> None:

@@ -61,17 +61,11 @@ def test_file_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 HOSTILE = {
     "an integer of 5,000 digits": ("train: {epochs: " + "1" * 5000 + "}", "is not a valid int"),
-    "a hexadecimal integer of 5,000 digits": ("train: {epochs: 0x" + "f" * 5000 + "}", "is too large for an integer"),
     "an integer of 400 digits": ("train: {learning_rate: 1" + "0" * 400 + "}", "is too large for an integer"),
     "3,000 brackets": ("train: " + "[" * 3000 + "]" * 3000, "more than 20 levels of nesting"),
-    "3,000 open brackets": ("train: " + "[" * 3000, "more than 20 levels of nesting"),
-    "3,000 braces": ("train: " + "{a: " * 3000 + "}" * 3000, "more than 20 levels of nesting"),
-    "3,000 sequences": ("train:\n  " + "- " * 3000 + "1", "more than 20 levels of nesting"),
     "30,000 keys": ("train:\n" + "".join(f"  k{n}: 1\n" for n in range(30_000)), "more than 32 KiB"),
     "an impossible date": ("train: {epochs: 2001-13-45}", "2001-13-45 is not a valid timestamp"),
     "a word with the tag of a flag": ("compare: {gate: !!bool maybe}", "maybe is not a valid bool"),
-    "a word with the tag of an integer": ("train: {epochs: !!int many}", "many is not a valid int"),
-    "a word with the tag of a date": ("train: {epochs: !!timestamp today}", "failed to construct timestamp"),
     "an unknown alias": ("train: *a", "found undefined alias"),
     "two documents": ("train: {}\n---\ntrain: {}", "expected a single document"),
     "a null byte": ("train: \0", "unacceptable character #x0000"),
