@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -110,12 +109,6 @@ def test_profiler_that_sees_nothing_is_a_warning() -> None:
     assert "cannot be traced, so that reasons will be missing (Insufficient privilege to run libcupti)" in text
 
 
-def test_exception_is_the_reason() -> None:
-    events = ({"step": "a convolution in float16"}, {"error": "No algorithm worked!"})
-    with pytest.raises(HalfstepError, match=r"a convolution in float16 fails \(No algorithm worked!\): see docs/tro"):
-        judge(GpuTrial(1, events, ""), NAME, required=False)
-
-
 def test_process_that_hangs_is_ended() -> None:
     started_s = time.monotonic()
     outcome = run(process("", {"step": "a convolution in float32"}, end="time.sleep(600)"), 2.0)
@@ -125,11 +118,6 @@ def test_process_that_hangs_is_ended() -> None:
         HalfstepError, match=r"a convolution in float32 takes longer than 600 s \(no reason found in its"
     ):
         judge(outcome, NAME, required=False)
-
-
-def test_process_that_dies_before_it_lists_the_devices_is_an_error() -> None:
-    with pytest.raises(HalfstepError, match=r"listing the devices ends the process with SIGSEGV"):
-        judge(GpuTrial(-signal.SIGSEGV, ({"step": "listing the devices"},), ""), NAME, required=False)
 
 
 def test_tensorflow_that_cannot_be_imported_is_an_error() -> None:
@@ -167,25 +155,6 @@ def test_compute_mode(
     assert text is None or text in str(problem)
 
 
-def test_compute_mode_is_that_of_the_gpu_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = {b"0000:00:07.0": pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS}
-
-    def handle(address: bytes) -> bytes:
-        if address not in modes:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        return address
-
-    for name, function in {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetHandleByPciBusId": handle,
-        "nvmlDeviceGetComputeMode": modes.__getitem__,
-    }.items():
-        monkeypatch.setattr(pynvml, name, function)
-    assert gpu_preflight.compute_mode("0000:00:07.0") == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
-    assert gpu_preflight.compute_mode("") is None
-
-
 class Tried:
     """Replaces the process that tries the GPU, and counts its starts."""
 
@@ -220,14 +189,6 @@ def test_gpu_that_passed_is_not_tried_again_until_something_changes(tried: Tried
     assert tried.count == 4
 
 
-def test_warning_is_repeated(tried: Tried, capsys: pytest.CaptureFixture[str]) -> None:
-    tried.outcome = GpuTrial(0, ({"devices": 1}, {"traced": False}), CREATED)
-    for count in (1, 2):
-        gpu_preflight.check(Params(), MACHINE)
-        assert tried.count == count
-        assert capsys.readouterr().err.startswith("warning: Tesla T4 is timed, but cannot be traced")
-
-
 def test_mode_is_read_although_the_gpu_passed_before(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu_preflight.check(Params(), MACHINE)
     monkeypatch.setattr(gpu_preflight, "compute_mode", lambda _: pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
@@ -243,11 +204,3 @@ def test_nothing_is_tried_without_a_gpu(
     monkeypatch.setattr(gpu_failures, "unsupported_accelerator", lambda: None)
     gpu_preflight.check(Params(), MACHINE | {"gpus": []})
     assert (tried.count, capsys.readouterr().err) == (0, "")
-
-
-def test_unsupported_accelerator_is_a_warning(
-    tried: Tried, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpu_failures, "unsupported_accelerator", lambda: "AMD GPUs are not supported")
-    gpu_preflight.check(Params(), MACHINE | {"gpus": []})
-    assert capsys.readouterr().err == "warning: AMD GPUs are not supported; computing on the CPU\n"

@@ -51,23 +51,6 @@ def test_invalid_function_is_rejected(project: Path, source: str, fragment: str)
     assert line.isprintable()
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "def build(*, batch_size, seed, width=8, depth=2): ...",
-        "def build(batch_size, seed, width): ...",
-        "def build(*, batch_size, seed, directory, width): ...",
-        "def build(**options): ...",
-        "from other import *",
-    ],
-)
-def test_valid_function_is_accepted(project: Path, source: str) -> None:
-    (project / "code" / "lib").mkdir(parents=True)
-    (project / "code" / "lib" / "own.py").write_text(source)
-    assert problems("lib.own:build", path="code", arguments={"width": 3}) == []
-    assert problems("lib.own:build", path=str(project / "code"), arguments={"width": 3}) == []
-
-
 def test_arguments_that_halfstep_gives_are_listed(project: Path) -> None:
     (project / "own.py").write_text("def build(*, batch_size, seed, width): ...")
     lines = problems(arguments={"width": 3, "seed": 1, "batch_size": 2, "directory": "x"})

@@ -41,11 +41,6 @@ def folder_problems(path: str) -> list[str]:
     return input_problems(Params(data=DataParams(source="folder", path=path)))
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet20", "resnet50", "keras.applications.MobileNetV2"])
-def test_known_models_are_accepted(name: str) -> None:
-    assert model_problems(name) == []
-
-
 @pytest.mark.parametrize(
     ("name", "fragments"),
     [

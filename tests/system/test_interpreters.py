@@ -74,19 +74,14 @@ def test_what_is_no_interpreter_is_refused_with_one_line(tmp_path: Path) -> None
         == "which does not answer as Python does (broken)"
     )
     params = Params(
-        variants={"float32": Variant(policy="float32"), "old": Variant(policy="float32", python=str(tmp_path))},
+        variants={"float32": Variant(policy="float32"), "old": Variant(policy="float32", python=str(tmp_path))}
     )
     params = params.model_copy(update={"train": params.train.model_copy(update={"variants": ("float32", "old")})})
     (line,) = input_problems(params)
     assert line.startswith(f"variants.old.python is '{tmp_path}', which is not a program")
 
 
-_OF_TRAININGS = {
-    *interpreters._OF_TRAININGS,
-    "PIL",
-    "dvc_data",
-    "dvc_objects",
-}  # those of DVC may be absent
+_OF_TRAININGS = {*interpreters._OF_TRAININGS, "PIL", "dvc_data", "dvc_objects"}  # those of DVC may be absent
 _TIMED = ("profile.worker", "profile.max_batch", "prepare.inspection")
 
 

@@ -92,24 +92,6 @@ def test_stage_waits_for_a_holder_that_is_about_to_end(
         pass
 
 
-def test_each_working_directory_has_its_own_locks(holder: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert try_lock(lock_file("train@float32-0", tmp_path / "temporary")) is not None
-    assert try_lock(lock_file("train@float32-0", tmp_path)) is None
-
-
-@pytest.mark.parametrize("content", ["{", "", "[1]", '{"pid": 1}'])
-def test_unknown_holder_is_another_process(content: str, holder: subprocess.Popen[str]) -> None:
-    lock_file("train@float32-0").write_text(content)
-    with pytest.raises(BusyError, match="is being run by another process;"), stage_lock("train@float32-0"):
-        pass
-
-
-def test_refused_process_does_not_change_the_lock_file(holder: subprocess.Popen[str]) -> None:
-    before = lock_file("train@float32-0").read_text()
-    assert try_lock(lock_file("train@float32-0")) is None
-    assert lock_file("train@float32-0").read_text() == before
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_file_system_without_locks_leaves_the_outputs_to_dvc(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: int) -> None:
