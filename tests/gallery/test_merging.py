@@ -11,17 +11,11 @@ from scipy import stats
 from halfstep.results.comparison import Ratio
 from halfstep.words.text import TRAIN
 from tests.gallery.conftest import Make
-from tools.gallery.merging import by_machine, expected_share, held, mean_of, rows_of
-from tools.gallery.results import Results
+from tools.gallery.merging import expected_share, held, mean_of, rows_of
 
 
 def ratio(value: float, half_width: float = 0.02) -> Ratio:
     return Ratio(value=value, low=value - half_width, high=value + half_width)
-
-
-def test_one_occasion_keeps_its_interval() -> None:
-    mean = mean_of([ratio(1.2)])
-    assert (mean.ratio, mean.low, mean.high, mean.spread) == (1.2, 1.18, 1.22, None)
 
 
 def test_mean_is_that_of_logarithms_with_a_t_interval() -> None:
@@ -69,17 +63,4 @@ def test_candidate_that_failed_on_one_occasion_keeps_the_others(make: Make) -> N
     assert row.name == "mixed_bfloat16"
     assert len(row.ratios(TRAIN)) == 2
     failed = make("cnn", "failed_arm", occasion="three")
-    assert {row.name: len(row.ratios(TRAIN)) for row in rows_of([first, failed])} == {
-        "float16": 0,
-        "mixed_bfloat16": 2,
-    }
-
-
-def test_machines_are_kept_apart_and_the_one_with_most_studies_is_first(make: Make) -> None:
-    other = {"device": "NVIDIA H100"}
-    shown = (make("lstm", environment=other), make("cnn"), make("lstm"), make("cnn", occasion="busy"))
-    machines = by_machine(Results(shown, ()), ["cnn", "lstm"])
-    assert [{name: len(some) for name, some in each.items()} for each in machines.values()] == [
-        {"cnn": 2, "lstm": 1},
-        {"lstm": 1},
-    ]
+    assert {row.name: len(row.ratios(TRAIN)) for row in rows_of([first, failed])} == {"float16": 0, "mixed_bfloat16": 2}

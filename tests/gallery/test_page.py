@@ -46,17 +46,6 @@ def test_each_study_has_its_verdict_its_reason_and_what_would_change_it(folder: 
     assert {line.count(" | ") for line in text.splitlines() if line.startswith("| ")} == {6}
 
 
-def test_advice_stands_where_nothing_is_left_to_measure(folder: Path, make: Make) -> None:
-    text = page.render(shown(make("regression", "own_task")), studies.read())
-    assert "- What would change it: Lower compare.min\\_speedup if this is worth having" in text
-
-
-def test_speed_only_is_said(folder: Path, make: Make) -> None:
-    text = page.render(shown(make("resnet20-64", "speed_only")), studies.read())
-    assert "| ResNet-20, 64 px (digits: speed only) | mixed\\_float16 |" in text
-    assert "| not judged | slower, speed only | batch 1: " in text
-
-
 def test_occasions_are_merged_and_their_intervals_are_checked(folder: Path, make: Make) -> None:
     results = [make(occasion=name, factor=factor) for name, factor in (("a", 1.0), ("b", 1.02), ("c", 1.5))]
     text = page.render(shown(*results), studies.read())
@@ -70,11 +59,6 @@ def test_all_commits_and_load_on_purpose_are_named(folder: Path, make: Make) -> 
     said = f", commits {'0' * 10}, {'1' * 10}; during the run named busy, another program took 50 % of one core."
     assert said in page.render(results, studies.read())
     assert said in page.readme_rows(results, studies.read())
-
-
-def test_candidate_that_failed_is_not_compared(folder: Path, make: Make) -> None:
-    text = page.render(shown(make("cnn", "failed_arm")), studies.read())
-    assert "| float16 |  | not compared | not judged | inconclusive |  |" in text
 
 
 def test_text_of_others_is_no_markup(folder: Path, make: Make) -> None:
@@ -119,19 +103,6 @@ def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
     assert f"|  | float32\\_batch\\_128 | {times_of(fast)} |" in text
     assert "A larger batch." not in text
     assert "<!-- float32_batch_128 -->" not in picture(both)
-
-
-def test_rows_of_the_readme_are_the_best_candidates_of_five_studies(folder: Path, make: Make) -> None:
-    known = studies.read()
-    results = shown(*(make(name) for name in known), make("cnn", environment={"device": "another"}))
-    table, about = page.readme_rows(results, known).split("\n\n")
-    rows = table.splitlines()
-    assert len(rows) == 2 + 5
-    assert max(map(len, about.splitlines())) <= 120
-    assert all("| mixed\\_bfloat16 |" in row for row in rows[2:])
-    assert "instructions" in about
-    assert rows[2].startswith("| small CNN, 32 px (")
-    assert page.readme_rows(shown(), known) == ""
 
 
 def test_rows_replace_what_is_between_the_markers(root: Path) -> None:

@@ -47,34 +47,23 @@ def test_accounts_of_an_earlier_schema_are_left_out(written: Path, make: Make) -
     ] * len(result.comparison.candidates)
 
 
-def change_version(content: dict[str, Any]) -> None:
-    content["schema_version"] = 2
-
-
 def change_version_of_the_comparison(content: dict[str, Any]) -> None:
     content["comparison"]["schema_version"] = 99
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "version": (change_version, "the file has schema version 2 and this release reads 1"),
-    "no version": (lambda content: content.pop("schema_version"), "the file has schema version None"),
+    "version": (lambda content: content.update(schema_version=2), "the file has schema version 2 and this release"),
     "comparison": (change_version_of_the_comparison, "its comparison has schema version 99"),
-    "no comparison": (lambda content: content.pop("comparison"), "comparison"),
     "unknown key": (lambda content: content.update(more=1), "more: Extra inputs are not permitted"),
     "verdict": (
         lambda content: content["comparison"]["candidates"]["mixed_float16"].update(verdict="great"),
         "verdicts.train: Input should be",
     ),
-    "commit": (lambda content: content.update(commit="main"), "commit: String should match pattern"),
     "occasion": (lambda content: content.update(occasion="../../x"), "occasion: String should match pattern"),
     "study": (lambda content: content.update(study="lstm"), "its content belongs to"),
     "parameters": (
         lambda content: content.update(parameters_sha256="0" * 64),
         "cnn is not a study with these parameters any more: measure again",
-    ),
-    "machine": (
-        lambda content: content["comparison"]["environment"].update(gpus=["H100"]),
-        "gpus.0: Input should be a valid dictionary",
     ),
     "device": (
         lambda content: content["comparison"]["environment"].update(device="Faster CPU"),
@@ -99,9 +88,7 @@ def test_file_that_is_not_right_is_named_and_left_out(written: Path, make: Make,
     assert "dvc repro" not in line
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "null", '{"x": NaN}', '{"schema_version": 1', '{"schema_version": 1, "comparison": []}']
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 1, "comparison": []}'])
 def test_file_that_is_no_result_is_left_out(written: Path, text: str) -> None:
     written.write_text(text)
     gallery_results = studies.read_results(KNOWN, studies.PUBLISHED)

@@ -9,7 +9,6 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from halfstep.params import Params, load
-from tests.gallery.conftest import KNOWN
 from tests.params_file import set_parameters
 from tools.gallery import studies
 from tools.gallery.studies import overrides
@@ -66,9 +65,3 @@ def test_experiment_gets_the_parameters_of_the_study(folder: Path, edits: dict[s
         assert {name: params.variants[name] for name in wanted.train.variants} == {
             name: wanted.variants[name] for name in wanted.train.variants
         }
-
-
-def test_change_of_a_setting_does_not_lower_the_precision() -> None:
-    cnn = KNOWN["cnn"]
-    assert [cnn.lowers_precision(name) for name in ("mixed_bfloat16", "mixed_float16", "float16")] == [True] * 3
-    assert [cnn.lowers_precision(name) for name in ("float32", "float32_batch_128")] == [False] * 2

@@ -15,7 +15,7 @@ import pytest
 from halfstep.errors import HalfstepError
 from halfstep.profile.trace.hlo import fusion_dtypes
 from halfstep.profile.trace.xspace import parse, programs
-from tools.acceptance import CPU_PARTS, GPU_PARTS, Part, entries, run
+from tools.acceptance import GPU_PARTS, Part, entries, run
 
 MACHINE: dict[str, Any] = {
     "device": "NVIDIA H100",
@@ -82,47 +82,6 @@ def test_what_was_measured_before_a_kill_is_written(tmp_path: Path) -> None:
     parts = json.loads((tmp_path / "acceptance.json").read_text())["parts"]
     assert [part["name"] for part in parts] == ["resnet20"]
     assert "| mixed_float16 | 12.346 |" in (tmp_path / "acceptance.md").read_text()
-
-
-def test_parts_share_the_time_that_is_left(tmp_path: Path) -> None:
-    limits_s: list[float] = []
-
-    def start(part: Part, limit_s: float) -> dict[str, Any]:
-        limits_s.append(limit_s)
-        return measured(part)
-
-    run(GPU_PARTS, tmp_path, 15, MACHINE, start)
-    shares = [part.share for part in GPU_PARTS]
-    assert limits_s[0] == pytest.approx(900 * shares[0] / sum(shares), rel=0.01)
-    assert limits_s[-1] == pytest.approx(900, rel=0.01)  # the others took no time
-    report = run(GPU_PARTS, tmp_path, 0.4, MACHINE, start)
-    missing = [part["name"] for part in report["parts"] if "not_measured" in part]
-    assert missing == ["resnet20", "resnet50", "resnet20_xla"]  # the last one gets all of the 24 s
-
-
-def test_report_names_what_is_outside_the_limit(tmp_path: Path) -> None:
-    def start(part: Part, limit_s: float) -> dict[str, Any]:
-        return measured(part, ratio=2.7, limit=2.5)
-
-    run(GPU_PARTS, tmp_path, 15, MACHINE, start)
-    text = (tmp_path / "acceptance.md").read_text()
-    assert "| mixed_float16 | float32 | 2.700 | 2.600 to 2.800 | 9 | 2 | 2.50 | outside the trace's limit |" in text
-    (a100,) = [line for line in text.splitlines() if line.startswith("| A100")]
-    assert "| 2.60 | 909 to 2375 | 256 | 2.70 (2.60 to 2.80) | 2.50 | outside the trace's limit |" in a100
-    assert "DeepLearningExamples" in a100
-    assert "`nvjet_tst_128x256/x` | 1.500 | unknown | unknown |" in text
-
-
-def test_arms_are_tf32_true_float32_and_both_mixed_policies() -> None:
-    assert {part.xla for part in GPU_PARTS} == {part.xla for part in CPU_PARTS} == {False, True}
-    for xla in (False, True):
-        arms = {name: (entry.policy, entry.tf32, entry.xla) for name, entry in entries(xla=xla).items()}
-        assert arms == {
-            "float32": ("float32", True, xla),
-            "float32_no_tf32": ("float32", False, xla),
-            "mixed_float16": ("mixed_float16", True, xla),
-            "mixed_bfloat16": ("mixed_bfloat16", True, xla),
-        }
 
 
 @pytest.mark.slow

@@ -31,19 +31,6 @@ def use(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], experiment: 
         monkeypatch.setenv(name, value)
 
 
-def test_wrong_password(
-    team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    use(monkeypatch, team.variables("ann") | {"MLFLOW_TRACKING_PASSWORD": "wr0ng-password"}, "bad")
-    capfd.readouterr()
-    assert prepare.main() == 1
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"the tracking store {team.uri} cannot be used (")
-    assert "401" in line
-    assert "wr0ng" not in line
-    assert not files.PREPARED.exists()
-
-
 def test_forbidden_experiment_names_it_and_who_can_help(
     team: Team, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,20 +60,6 @@ def test_second_clone_runs_nothing_again(published: Published, tmp_path: Path) -
         ), folder
 
 
-def test_clone_with_a_store_of_its_own_only_compares(published: Published, tmp_path: Path) -> None:
-    subprocess.run(["git", "clone", "--quiet", str(published.checkout.root), str(tmp_path / "clone")], check=True)
-    clone = Checkout(tmp_path / "clone")
-    variables = {name: value for name, value in published.variables.items() if not name.startswith("MLFLOW")}
-    clone.check_output("dvc", "pull", **variables)
-    assert started_stages(clone.check_output("dvc", "repro", **variables)) == {"environment", "compare"}
-    assert {str(run.info.run_name) for run in clone.runs("clones")} == {
-        "prepare",
-        "train float32 seed 0",
-        "float32",
-        "compare",
-    }
-
-
 def test_no_secret_is_in_any_result(team: Team, published: Published) -> None:
     places = dict(everything(team, published))
     for expected in ("server:mlflow.db", "server:users.db", "git", "printed", "dvc.lock", "data/compare/report.html"):
