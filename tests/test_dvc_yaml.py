@@ -70,10 +70,11 @@ def test_stages_depend_on_their_code_and_on_nothing_else_of_it(stages: dict[str,
     assert [path for stage in stages.values() for path in stage.get("deps", ()) if path.startswith("stages")] == []
 
 
-def test_stages_that_run_a_task_depend_on_its_digest(stages: dict[str, Any]) -> None:
-    assert [name for name, stage in stages.items() if "data/keys/task" in stage.get("deps", [])] == [
-        *("prepare", "train", "profile", "serve")
-    ]
+def test_stages_that_run_a_task_or_a_model_depend_on_its_digest(stages: dict[str, Any]) -> None:
+    def on(name: str) -> list[str]:
+        return [stage for stage, entry in stages.items() if f"data/keys/{name}" in entry.get("deps", [])]
+
+    assert on("task") == ["prepare", *on("model")] == ["prepare", "train", "profile", "serve"]
 
 
 def test_it_fits_on_a_page(root: Path) -> None:

@@ -45,12 +45,3 @@ def test_temporary_copy_uses_untracked_images_of_the_original(copied: Checkout, 
     assert "of 2 classes" in output
     (run,) = copied.runs()
     assert run.data.metrics["classes"] == 2
-
-
-def test_images_may_be_in_the_home_folder(copied: Checkout, draw_images: Draw) -> None:
-    home = copied.root.parent
-    draw_images(home / "images", cat=12, dog=12)
-    copied.configure({"data.source": "folder", "data.path": "~/images"})
-    copied.check_output("python", "-m", "stages.environment", HOME=str(home))
-    copied.check_output("python", "-m", "stages.prepare", HOME=str(home))
-    assert copied.json("data/prepared/info.json")["classes"] == ["cat", "dog"]

@@ -80,6 +80,6 @@ def test_pipeline_and_an_experiment_run_there(folder: Folder) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     first = Comparison.read(folder.path / COMPARISON)
     assert list(first.candidates) == ["mixed_bfloat16"]
-    tried = folder.run("-m", "dvc", "exp", "run", "-S", "train.variants=[float32,mixed_float16]")
+    tried = folder.run("-m", "dvc", "exp", "run", "-S", "compare.max_slowdown=0.1")
     assert tried.returncode == 0, tried.stdout + tried.stderr
-    assert list(Comparison.read(folder.path / COMPARISON).candidates) == ["mixed_float16"]
+    assert "Running stage 'compare'" in tried.stdout + tried.stderr

@@ -19,29 +19,14 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
 VARIANTS = ("float32", "mixed_bfloat16")
-NAMES = {
-    "prepare",
-    "train float32 seed 0",
-    "train mixed_bfloat16 seed 0",
-    "float32",
-    "mixed_bfloat16",
-    "compare",
-}
+NAMES = {"prepare", "train float32 seed 0", "train mixed_bfloat16 seed 0", "float32", "mixed_bfloat16", "compare"}
 EPOCH_METRICS = {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "epoch_time_s"}
 PROFILE_METRICS = {
     *("at_a_glance/step_time_ms", "step_time_ms/p50", "step_time_ms/p95", "step_time_ms/mean", "train_images_per_s"),
     *("profiler/step_time_ms", "profiler/host_compute_ms", "profiler/input_ms", "profiler/output_ms"),
     *("profiler/compilation_ms", "profiler/other_ms", "profiler/compute_16bit_percent", "profiler/overhead_percent"),
     *("inference/b1/p50_ms", "inference/b1/p95_ms", "inference/b1/p99_ms", "inference/b1/images_per_s"),
-    "test_accuracy",
-}
-GPU_METRICS = {
-    "profiler/device_compute_ms",
-    "profiler/kernel_launch_ms",
-    "profiler/device_to_device_ms",
-    "profiler/device_collectives_ms",
-    "profiler/tensor_core_percent",
-    "profiler/compute_16bit_percent_xprof",
+    *("memory/peak_mib", "test_accuracy"),
 }
 TRACE = "trace/plugins/profile/{0}/host.xplane.pb"
 
@@ -89,14 +74,6 @@ def test_columns_of_the_tables(finished: Checkout) -> None:
     assert headers == expected
 
 
-def test_files_contain_all_rounds_of_the_protocol(finished: Checkout) -> None:
-    rounds = pd.read_csv(finished.root / "data/profile/float32/rounds.csv")
-    calls = pd.read_csv(finished.root / "data/profile/float32/inference.csv")
-    assert (len(rounds), set(rounds["steps"])) == (2 * 2, {2})
-    assert len(calls) == 2 * 2 * 2
-    assert (rounds["round_time_ms"] > 0).all()
-
-
 def test_predictions_are_probabilities_in_the_order_of_the_test_set(finished: Checkout) -> None:
     labels = np.load(finished.root / "data/prepared/test_labels.npy")
     predictions = np.load(finished.root / "data/train/mixed_bfloat16-0/predictions.npy")
@@ -105,10 +82,6 @@ def test_predictions_are_probabilities_in_the_order_of_the_test_set(finished: Ch
     assert predictions.shape == (len(labels), 10)
     assert metrics["status"] == "finished"
     assert metrics["test_accuracy"] == pytest.approx(np.mean(predictions.argmax(axis=1) == labels))
-
-
-def test_tracking_json_contains_only_a_digest(finished: Checkout) -> None:
-    assert re.fullmatch(r"[0-9a-f]{64}", finished.json("data/keys/tracking")["sha256"])
 
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
@@ -130,14 +103,6 @@ def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     assert comparison.environment == finished.json("data/environment.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [("prepared/info", 2), ("train/float32-0/metrics", 2), ("profile/_control/summary", 6), ("compare/comparison", 5)],
-)
-def test_every_result_has_a_schema_version(finished: Checkout, name: str, version: int) -> None:
-    assert finished.json(f"data/{name}.json")["schema_version"] == version
-
-
 def test_report_has_no_external_links(finished: Checkout) -> None:
     page = (finished.root / "data/compare/report.html").read_text(encoding="utf-8")
     assert not re.findall(r"""(?:src|href|action|data)\s*=\s*["']?\s*(?:https?:)?//""", page)
@@ -155,10 +120,9 @@ def test_xprof_opens_the_trace(finished: Checkout) -> None:
     assert json.loads(page)
 
 
-@pytest.mark.parametrize("path", ["data/profile", "data/profile/float32/trace"])
-def test_trace_command_reads_the_traces_of_the_pipeline(finished: Checkout, path: str) -> None:
+def test_trace_command_reads_the_traces_of_the_pipeline(finished: Checkout) -> None:
     before = finished.files("data/profile")
-    done = finished.stage("trace", path)
+    done = finished.stage("trace", "data/profile")
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert numbers["device_type"] == "CPU"
@@ -169,45 +133,6 @@ def test_trace_command_reads_the_traces_of_the_pipeline(finished: Checkout, path
 def test_names_and_statuses_of_the_runs(runs: dict[str, Run]) -> None:
     assert set(runs) == NAMES
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
-
-
-def test_run_of_compare_is_the_parent_of_the_others(runs: dict[str, Run]) -> None:
-    parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in runs.items()}
-    assert parents.pop("compare") is None
-    assert set(parents.values()) == {runs["compare"].info.run_id}
-
-
-def test_runs_are_tagged_with_commit_and_machine(finished: Checkout, runs: dict[str, Run]) -> None:
-    commit = finished.check_output("git", "rev-parse", "HEAD~1").strip()
-    machine = finished.json("data/environment.json")["device"]
-    for run in runs.values():
-        tags = run.data.tags
-        assert (tags["git.commit"], tags["git.dirty"], tags["device"]) == (commit, "false", machine)
-        assert tags["environment"]
-        assert "dvc.exp_name" not in tags
-
-
-@pytest.mark.parametrize(
-    ("name", "stage", "variant", "seed"),
-    [
-        ("prepare", "prepare", None, None),
-        ("train float32 seed 0", "train", "float32", "0"),
-        ("mixed_bfloat16", "profile", "mixed_bfloat16", None),
-        ("compare", "compare", None, None),
-    ],
-)
-def test_runs_are_tagged_with_stage_variant_and_seed(
-    runs: dict[str, Run], name: str, stage: str, variant: str | None, seed: str | None
-) -> None:
-    tags = runs[name].data.tags
-    assert (tags["stage"], tags.get("variant"), tags.get("seed")) == (stage, variant, seed)
-
-
-def test_artifacts_are_next_to_the_store(finished: Checkout, runs: dict[str, Run]) -> None:
-    for run in runs.values():
-        artifacts = Path(str(run.info.artifact_uri).removeprefix("file://"))
-        assert artifacts.is_relative_to(finished.root / "mlruns")
-        assert any(artifacts.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -224,41 +149,13 @@ def test_artifacts_of_the_runs(finished: Checkout, runs: dict[str, Run], name: s
     assert expected <= paths
 
 
-def test_all_tables_of_raw_times_are_logged(finished: Checkout, runs: dict[str, Run]) -> None:
-    artifacts = finished.client().list_artifacts(runs["float32"].info.run_id, "timings")
-    names = ("rounds.csv", "input_rounds.csv", "timings.csv", "inference.csv", "account.csv")
-    assert {item.path for item in artifacts} == {f"timings/{name}" for name in names}
-
-
-def test_training_logs_its_model(finished: Checkout, runs: dict[str, Run]) -> None:
-    outputs = runs["train float32 seed 0"].outputs
-    assert outputs is not None
-    (output,) = outputs.model_outputs
-    model = finished.client().get_logged_model(output.model_id)
-    assert (model.name, str(model.status)) == ("model", "READY")
-    assert Path(str(model.artifact_location).removeprefix("file://")).is_relative_to(finished.root / "mlruns")
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_metrics_of_a_variant_on_a_cpu(finished: Checkout, runs: dict[str, Run], variant: str) -> None:
     metrics = set(runs[variant].data.metrics)
     assert metrics >= PROFILE_METRICS
-    assert not metrics & GPU_METRICS
     assert metrics - {"test_accuracy", "at_a_glance/step_time_ms"} == set(
         finished.json(f"data/profile/{variant}/summary.json")["metrics"]
     )
-
-
-def test_peak_memory_is_logged(runs: dict[str, Run]) -> None:
-    assert runs["float32"].data.metrics["memory/peak_mib"] > 0
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_parts_of_the_step_time_add_up(runs: dict[str, Run], variant: str) -> None:
-    metrics = runs[variant].data.metrics
-    parts = ("host_compute", "input", "output", "compilation", "other")
-    total = sum(metrics[f"profiler/{part}_ms"] for part in parts)
-    assert total == pytest.approx(metrics["profiler/step_time_ms"], rel=1e-6)
 
 
 def test_trace_shows_the_precision_of_the_variant(runs: dict[str, Run]) -> None:
@@ -283,12 +180,6 @@ def test_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], var
     assert "loss_scale" not in run.data.metrics
 
 
-def test_metrics_of_prepare(runs: dict[str, Run]) -> None:
-    metrics = runs["prepare"].data.metrics
-    assert metrics["images/train"] + metrics["images/validation"] + metrics["images/test"] == 1797
-    assert (metrics["classes"], metrics["images/rejected"]) == (10, 0)
-
-
 def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run]) -> None:
     run = runs["compare"]
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
@@ -305,15 +196,6 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
     assert run.data.metrics["mixed_bfloat16/account_cast_ms_low"] == casts["low"]
     assert run.data.tags["verdict.mixed_bfloat16"] == written["verdict"]
     assert run.data.tags["verdict_inference_b1.mixed_bfloat16"] == written["verdict_inference_b1"]
-
-
-@pytest.mark.parametrize("form", ["{0}", "train {0} seed 0"])
-def test_params_of_two_variants_differ_only_in_their_entries(runs: dict[str, Run], form: str) -> None:
-    before, after = (runs[form.format(variant)].data.params for variant in VARIANTS)
-    assert set(before) == set(after)
-    assert {name for name in before if before[name] != after[name]} == {"variant.policy"}
-    assert {"variant.policy", "variant.xla", "variant.tf32", "train.learning_rate"} <= set(before)
-    assert not [name for name in before if name.startswith("variants")]
 
 
 def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""`train.epochs: 0`: the pipeline compares the speed, and trains nothing."""
+"""`train.epochs: 0` by README's commands: speeds are compared, nothing is trained, and the results before are kept."""
 
 from __future__ import annotations
 
 import csv
+import json
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,8 +13,20 @@ if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
 
-def test_speed_is_compared_without_a_training(copied: Checkout, tmp_path: Path) -> None:
-    output = copied.check_output("dvc", "exp", "run", "-S", "train.epochs=0")
+def commands(root: Path) -> list[str]:
+    """The lines of the block that README shows below "Change one thing"."""
+    section = (root / "README.md").read_text(encoding="utf-8").split("## Change one thing")[1]
+    return re.split(r"```(?:bash)?\n", section)[1].strip().splitlines()
+
+
+def test_speed_is_compared_without_a_training(copied: Checkout, root: Path, tmp_path: Path) -> None:
+    copied.check_output("git", "rm", "--quiet", "--cached", "dvc.lock")  # as it is after a first `dvc repro`
+    copied.check_output("git", "commit", "--quiet", "--message", "No results yet")
+    before = copied.json("data/compare/metrics.json")
+    commit, run = commands(root)
+    copied.check_output("bash", "-c", commit)
+    assert copied.check_output("git", "status", "--porcelain") == ""
+    output = copied.check_output("bash", "-c", run.replace("batch_size=128", "epochs=0"))
     assert "train mixed_bfloat16 seed 0: not trained (train.epochs is 0)" in output
     assert "Speed only: mixed_bfloat16 is " in output
 
@@ -37,18 +51,25 @@ def test_speed_is_compared_without_a_training(copied: Checkout, tmp_path: Path) 
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert "speed only" in runs["train float32 seed 0"].data.tags["mlflow.note.content"]
     assert runs["compare"].data.tags["speed_only"] == "true"
+    _both_results_are_kept(copied, before)
     _dvc_shows_what_there_is(copied, tmp_path / "plots")
     _gate_is_refused(copied)
     assert copied.repro() == {"environment"}
 
 
+def _both_results_are_kept(checkout: Checkout, before: object) -> None:
+    shown = json.loads(checkout.check_output("dvc", "exp", "show", "--json"))
+    revisions = [row["data"] for row in (shown[0], shown[1])]
+    assert [revision["params"]["params.yaml"]["data"]["train"]["epochs"] for revision in revisions] == [0, 2]
+    after, kept = (revision["metrics"]["data/compare/metrics.json"]["data"] for revision in revisions)
+    assert kept == before
+    assert after != before
+
+
 def _dvc_shows_what_there_is(checkout: Checkout, plots: Path) -> None:
-    for shown in ("metrics show", "metrics diff HEAD", "exp show --csv"):
-        assert "mixed_bfloat16.speedup_train" in checkout.check_output("dvc", *shown.split())
-    for drawn in ("plots show", "plots diff HEAD workspace"):
-        checkout.check_output("dvc", *drawn.split(), "--out", str(plots))
-        page = (plots / "index.html").read_text(encoding="utf-8")
-        assert "Latency of inference" in page
+    assert "mixed_bfloat16.speedup_train" in checkout.check_output("dvc", "metrics", "diff", "HEAD")
+    checkout.check_output("dvc", "plots", "diff", "HEAD", "workspace", "--out", str(plots))
+    assert "Latency of inference" in (plots / "index.html").read_text(encoding="utf-8")
     with (checkout.root / "data/compare/plots/score_by_epoch.csv").open(encoding="utf-8") as stream:
         assert len(list(csv.reader(stream))) == 1
 

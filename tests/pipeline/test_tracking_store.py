@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from tests.faults.servers import mlflow_server, refuse
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -41,26 +37,6 @@ def test_deleted_or_other_store_is_filled_from_the_files(finished: Checkout, cop
     assert set(_by_name(type(copied)(elsewhere).runs("another"))) == set(before)
     assert not (copied.root / "mlflow.db").exists()
     assert (elsewhere / "mlruns").is_dir()
-
-
-def test_next_pipeline_logs_what_compare_could_not_log(
-    finished: Checkout, copied: Checkout, store_template: Path, tmp_path: Path
-) -> None:
-    shutil.copy(store_template, tmp_path / "mlflow.db")
-    served, expected = type(copied)(tmp_path), set(_by_name(finished.runs()))
-    with mlflow_server(tmp_path) as server:
-        copied.configure({"tracking.uri": server.uri})
-        server.trouble, server.trouble_from = refuse, 60  # some of the runs are logged
-        output = copied.check_output("dvc", "repro")
-        assert output.count("MLflow: logging stopped") == 1, output
-        assert set(_by_name(served.runs())) < expected
-
-        server.trouble_from = None
-        assert copied.repro() == {"environment", "compare"}
-        runs = _by_name(served.runs())
-        assert set(runs) == expected
-        assert {run.info.status for run in runs.values()} == {"FINISHED"}
-        assert copied.repro() == {"environment"}
 
 
 def _by_name(runs: list[Run]) -> dict[str, Run]:

@@ -47,8 +47,8 @@ def test_commit_that_made_training_slower_is_found(pristine: Checkout, tmp_path:
             "compare.baseline": "before",
             "variants.before": {"policy": "float32", "task_path": "../before"},
             "profile.inference_batch_sizes": [],
-            "profile.rounds": 6,
-            "profile.processes": 4,  # beside other tests
+            "profile.rounds": 3,
+            "profile.processes": 3,  # beside other tests
         }
     )
     checkout.commit("A small network")
