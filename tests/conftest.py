@@ -25,7 +25,9 @@ from tests import warm
 ROOT = Path(__file__).parents[1]
 PIPELINE = "tests/pipeline/"
 # Files there that need no run of the whole pipeline, so that any process may run them.
-_BY_THEMSELVES = tuple(f"{PIPELINE}test_{name}.py" for name in ("gallery", "init", "judge", "two_commits"))
+_BY_THEMSELVES = tuple(f"{PIPELINE}test_{name}.py" for name in ("gallery", "judge", "init", "two_commits"))
+# What takes longest begins first, so that both processes end at about the same time: files of few tests would be last.
+_LONGEST = (PIPELINE, "tests/scripts/test_scripts.py", *_BY_THEMSELVES, "tests/gpu/test_acceptance.py")
 
 
 class Scheduler(LoadFileScheduling):
@@ -36,8 +38,9 @@ class Scheduler(LoadFileScheduling):
         return PIPELINE if shares else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        if PIPELINE in self.workqueue:  # it takes the longest
-            self.workqueue.move_to_end(PIPELINE, last=False)
+        for scope in reversed(_LONGEST):
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
 
