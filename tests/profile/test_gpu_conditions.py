@@ -102,17 +102,6 @@ def test_quiet_gpu_is_not_throttled(measuring: Any) -> None:
     assert list(warnings((condition,))) == []
 
 
-def test_library_is_initialised_once_and_sensors_are_read_at_most_twice_a_second(measuring: Any) -> None:
-    with measuring(a100()) as run:
-        before = run.library.initialised
-        del run.library.calls[:]
-        for _ in range(8):
-            run.round()
-        assert run.library.initialised == before
-        assert run.library.calls.count("Temperature") == 8 * ROUND_S / gpu_conditions.SENSORS_EVERY_S
-        assert run.library.calls.count("FieldValues") == 8
-
-
 @pytest.mark.parametrize(("share", "throttled"), [(0.0, False), (0.009, False), (0.011, True), (0.4, True)])
 def test_rounds_are_throttled_by_the_thermal_counter(share: float, throttled: bool, measuring: Any) -> None:
     device = a100()
@@ -217,14 +206,6 @@ def test_driver_that_dies_does_not_stop_the_measurement(kind: str, measuring: An
     assert line == f"the driver of {device.name} stopped answering ({error(kind)}), so later rounds may be throttled"
 
 
-def test_older_driver_without_a_list_of_processes(measuring: Any) -> None:
-    device = a100()
-    device.answers["ComputeRunningProcesses"] = pynvml.NVMLLibraryMismatchError("no such function")
-    with measuring(device) as run:
-        assert run.round() is False
-    assert run.condition().other_processes is None
-
-
 def test_other_programs_are_those_that_are_not_workers(measuring: Any) -> None:
     device = a100()
     with measuring(device) as run:
@@ -273,15 +254,6 @@ def test_slice_has_the_temperature_of_its_gpu_and_its_own_programs(
     condition = run.condition()
     assert (condition.name, condition.uuid) == (used.name, used.uuid)
     assert (condition.temperature_c, condition.other_processes) == ((31, 31), 0)
-
-
-def test_only_the_gpu_that_is_used_first_is_read(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hot = t4()
-    hot.set_flags("HwThermalSlowdown")
-    monkeypatch.setattr("halfstep.machine.gpus.cuda.ask", lambda _: [a100().uuid[4:], hot.uuid[4:]])
-    with measuring(hot, a100()) as run:
-        assert run.round() is False
-    assert run.condition().uuid == a100().uuid
 
 
 def test_gpu_that_is_not_identified_is_one_of_several(measuring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,12 +310,3 @@ def test_rounds_are_marked_in_all_arms() -> None:
     for record in records.values():
         assert [row.throttled for row in record.times.rounds] == [False, True, None]
         assert [(row.batch_size, row.throttled) for row in record.times.calls] == [(1, True)] * 2 + [(8, False)] * 2
-
-
-def test_turns_that_have_no_column_for_it_are_read_and_not_marked() -> None:
-    turns, records = turns_of(True)
-    turns.begin(0, [], [], 0.0)
-    turns.train_single_steps(plan(5.0))
-    assert all(record.times.steps == [] for record in records.values())
-    with pytest.raises(StopIteration):
-        turns.is_throttled()

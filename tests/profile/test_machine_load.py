@@ -73,15 +73,3 @@ def test_own_load_includes_child_processes() -> None:
     child.wait()
     assert own_s >= 0.9 + 0.9 * of_child_s
     assert of_child_s > 0.1
-
-
-def test_load_is_unknown_before_the_first_block() -> None:
-    assert OtherLoad().cores() is None
-    assert list(OtherLoad().warnings(0.05)) == []
-
-
-def test_warning_says_how_to_repeat_the_stage_that_measured() -> None:
-    load = OtherLoad("serve")
-    load._other_s, load._span_s = 2.0, 1.0
-    (line,) = load.warnings(0.05)
-    assert line.endswith("measure again with `dvc repro -f -s serve && dvc repro`")

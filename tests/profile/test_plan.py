@@ -13,18 +13,14 @@ from halfstep.profile.plan import (
     BUFFER_SHARE,
     FEWER_REPEATS,
     FEWEST_REPEATS,
-    INPUT_S,
     INPUT_SHARE,
-    LEAST_TIMING_S,
     MAX_STAGE_S,
     MIN_STAGE_S,
     USUAL_REPEATS,
-    WAITING_STEPS,
     Costs,
     Plan,
     best_rounds,
     make_plan,
-    plain_steps,
 )
 
 ARMS = ("float32", "mixed_bfloat16", "_control")
@@ -95,28 +91,10 @@ def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() 
     assert (waits.drained_batches, fast.drained_batches) == (4, 0)
 
 
-def test_turn_in_which_steps_wait_has_several_after_those_that_wait_less() -> None:
-    protocols = [plan(90.0, input_time_ms=input_ms, settling_steps=3) for input_ms in (1.0, 80.0)]
-    assert [(item.lead_in_steps, item.steps_of(32)) for item in protocols] == [(3, 1), (3, 4)]
-
-
 @pytest.mark.parametrize(("share", "measured"), [(0.5, False), (2.0, True)])
 def test_cost_of_the_input_is_measured_only_where_it_may_matter(share: float, measured: bool) -> None:
     protocol = plan(5.0, input_time_ms=share * INPUT_SHARE * 5.0)
     assert (protocol.input_rounds > 0, protocol.input_s > 0) == (measured, measured)
-
-
-def test_cost_of_the_input_is_measured_for_about_a_second_a_repeat() -> None:
-    """A slow arm has shorter turns, and slow steps fewer rounds: at least one and its reverse."""
-    of_arms = {"float32": 3.0, "mixed_float16": 10.0, "_control": 3.0}
-    of_fast = costs(3.0, input_time_ms=3.0)
-    of_fast = replace(of_fast, step_time_ms=of_arms, batch_size=dict.fromkeys(of_arms, 32))
-    fast = make_plan(ProfileParams(), of_fast, interleaved=True)
-    slow = plan(140.0, input_time_ms=280.0)
-    assert (fast.steps_of(32), fast.input_steps(32, 3.0), fast.input_steps(32, 10.0)) == (12, 12, 5)
-    assert (fast.input_rounds, slow.input_rounds, slow.input_steps(32, 140.0)) == (4, 2, WAITING_STEPS)
-    assert 0.5 * INPUT_S < fast.input_s < INPUT_S
-    assert slow.shortest_repeat_s == pytest.approx(slow.start_s + slow.least_timing_s + slow.account_s + slow.input_s)
 
 
 @pytest.mark.parametrize(
@@ -137,22 +115,6 @@ def test_number_in_the_parameters_overrides_the_plan() -> None:
     assert set(protocol.calls.values()) == {9}
 
 
-def test_slow_network_gets_few_rounds_in_a_repeat() -> None:
-    usual, slow = plan(100.0), plan(2500.0, start_s=48.0)
-    assert slow.least_timing_s == pytest.approx(4 * slow.round_s + 2 * slow.inference_round_s)
-    assert usual.least_timing_s == pytest.approx(8 * usual.round_s + 4 * usual.inference_round_s)
-    assert slow.shortest_repeat_s == 48.0 + slow.least_timing_s + slow.account_s
-
-
-def test_timing_is_not_shorter_than_the_starts() -> None:
-    assert plan(5.0, trainings_s=0.0, start_s=1.0).least_timing_s == LEAST_TIMING_S / FEWER_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=9.0).least_timing_s == 9.0
-
-
-def test_few_steps_are_run_around_the_trace_of_a_slow_network() -> None:
-    assert [plain_steps(4, ms) for ms in (10.0, 300.0, 900.0, 2000.0)] == [4, 3, 1, 1]
-
-
 def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     for step_ms in (1.0, 3.0, 50.0, 200.0):
         protocol = plan(step_ms)
@@ -168,10 +130,6 @@ def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
     assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [48, 7, 2, 1]
     quick = plan(3.0)
     assert quick.account_steps == 4 * quick.steps_of(32)  # enough for four stretches as long as a turn
-
-
-def test_trace_of_a_slow_network_is_short() -> None:
-    assert [plan(ms).trace_steps for ms in (5.0, 300.0, 2000.0)] == [8, 5, 2]
 
 
 @pytest.mark.parametrize("repeat_sd", [0.01, 0.03])

@@ -30,12 +30,3 @@ def test_time_that_is_left_falls_within_a_repeat(
         "profile: repeat 1; about 10 s left",
         "profile: repeat 1",
     ]
-
-
-@pytest.mark.parametrize(("goes_on", "left"), [(True, "; about 40 s left"), (False, "")])
-def test_no_time_is_left_after_the_last_repeat(capsys: pytest.CaptureFixture[str], goes_on: bool, left: str) -> None:
-    schedule: Any = SimpleNamespace(expected_left_s=40.0)
-    rule: Any = SimpleNamespace(speedups=dict)
-    measurement: Any = SimpleNamespace(repeats=3)
-    Progress(measurement, schedule, ["float32"], "float32", "profile").after_repeat(rule, goes_on=goes_on)
-    assert capsys.readouterr().out == f"profile: 3 repeats measured{left}\n"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 from halfstep.params import ProfileParams
 from halfstep.profile import schedule
-from halfstep.profile.plan import INFERENCE_SHARE, LEAST_TIMING_S, MAX_REPEATS, Plan
+from halfstep.profile.plan import LEAST_TIMING_S, MAX_REPEATS, Plan
 from halfstep.profile.records import Measurement
 from halfstep.profile.schedule import Schedule
 from tests.profile.test_plan import plan
@@ -80,14 +79,6 @@ def test_expected_time_is_about_what_the_measurement_takes(clock: Clock, start_s
     assert clock.now_s - start_s == pytest.approx(expected_s, rel=0.4)
 
 
-def test_expected_time_has_what_is_not_timed_where_the_seconds_of_timing_are_given(clock: Clock) -> None:
-    planned, asked = plan(50.0, {"max_seconds": 20.0}, start_s=6.0, trainings_s=120.0), ProfileParams(max_seconds=20.0)
-    begun, measurement = schedule_of(planned, asked)
-    assert begun.expected_s == begun.expected_left_s == 20 + planned.fewest_repeats * (6 + planned.beside_s)
-    measurement.repeats, measurement.timing_s = planned.fewest_repeats - 1, 15.0
-    assert begun.expected_left_s == 5 + 6 + planned.beside_s
-
-
 def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None:
     timetable, measurement, rounds = run(clock, max_seconds=20.0)
     assert measurement.timing_s == pytest.approx(20.0, abs=0.5)
@@ -98,14 +89,6 @@ def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
     timetable, _, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
     assert rounds == [[*range(50)]] * 3
     assert timetable.out_of() == "rounds"
-
-
-def test_repeats_that_differ_get_fewer_rounds_each(clock: Clock) -> None:
-    timetable, _ = schedule_of(plan(50.0, start_s=6.0, trainings_s=3600.0))
-    usual, _ = timetable.seconds(training=True, inference=True)
-    timetable.repeat_sd /= 3
-    more, _ = timetable.seconds(training=True, inference=True)
-    assert more > usual
 
 
 @pytest.mark.parametrize(("start_s", "least_s"), [(1.0, LEAST_TIMING_S), (30.0, 3 * 30.0)])
@@ -122,11 +105,6 @@ def test_timing_takes_as_long_as_the_starts_and_not_less_than_some_seconds(
     assert least_s <= measurement.timing_s < least_s + 3
 
 
-def test_short_traces_take_half_as_long_as_the_timing_at_most() -> None:
-    assert schedule_of(plan(5.0), ProfileParams(), timing_s=8.0)[0].most_account_s == 4.0
-    assert schedule_of(plan(5.0), ProfileParams(processes=3), timing_s=8.0)[0].most_account_s == math.inf
-
-
 def test_control_takes_part_as_long_as_it_costs_little() -> None:
     timetable, _ = schedule_of(plan(5.0), repeats=3)
     assert timetable.takes_control(control_s=3.0, stage_s=50.0)
@@ -135,14 +113,6 @@ def test_control_takes_part_as_long_as_it_costs_little() -> None:
     alone = plan(5.0, interleaved=False)
     taken = [schedule_of(alone, ProfileParams(), repeats=number)[0].takes_control(0.0, 1.0) for number in range(8)]
     assert taken == [True, True, False, False] * 2
-
-
-def test_all_time_is_for_what_is_measured() -> None:
-    timetable, _ = schedule_of(plan(5.0))
-    training_s, inference_s = timetable.seconds(training=True, inference=True)
-    assert inference_s == pytest.approx((training_s + inference_s) * INFERENCE_SHARE)
-    assert timetable.seconds(training=False, inference=True)[0] == 0
-    assert timetable.seconds(training=True, inference=False) == pytest.approx((training_s + inference_s, 0))
 
 
 def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:

@@ -123,19 +123,6 @@ def test_wide_interval_far_below_what_is_required_ends_a_measure(candidate_ms: f
     assert stopping_rule.has_open is not ends
 
 
-def test_measures_end_one_by_one() -> None:
-    step_ms = {"float32": 10.5, "mixed_bfloat16": 5.0, "mixed_float16": 10.0}
-    arms = records(**step_ms)
-    rule_ = rule(arms)
-    for number in range(3):
-        add_repeat(arms, number, {**step_ms, BRIDGE: 10.5}, noise=0.02)
-        rule_.look(None)
-    assert {name for name, _ in rule_.endings} == {"mixed_bfloat16"}
-    needed = rule_.needed(with_control=True)
-    assert "mixed_bfloat16" not in needed
-    assert needed["float32"] == {*MEASURES}
-
-
 def test_precision_counts_for_the_factor_of_the_precision_too() -> None:
     """A candidate with another setting is open until its bridging arm is as precise."""
     step_ms = {"float32": 10.0, "mixed_float16": 9.0}
@@ -160,14 +147,6 @@ def test_bridging_arm_runs_where_its_candidate_may_still_be_adopted() -> None:
     assert rule(slow).needed(with_control=True)[BRIDGE] == {*MEASURES}
 
 
-def test_bridging_arm_has_only_the_measures_that_ask_for_it() -> None:
-    arms = records(float32=10.0, mixed_float16=20.0)
-    calibration = arms["mixed_float16"].calibration
-    assert calibration is not None
-    arms["mixed_float16"].calibration = Calibration(20.0, 0.1, 0, None, 5.0, {1: 5.0}, {1: 0})
-    assert rule(arms).needed(with_control=True)[BRIDGE] == {"inference_b1"}
-
-
 def test_control_is_no_candidate() -> None:
     stopping_rule = rule(records(float32=10.0, mixed_bfloat16=10.0, **{files.CONTROL: 10.0}))
     assert stopping_rule.candidates == ["mixed_bfloat16"]
@@ -179,17 +158,3 @@ def test_control_is_the_candidate_without_others() -> None:
     stopping_rule = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
     assert stopping_rule.candidates == [files.CONTROL]
     assert stopping_rule.needed(with_control=True)[files.CONTROL] == {*MEASURES}
-
-
-def test_nothing_is_open_without_a_baseline() -> None:
-    assert not rule(records(mixed_bfloat16=10.0)).has_open
-
-
-def test_looks_and_endings_of_an_earlier_session_are_taken_over() -> None:
-    step_ms = {"float32": 10.5, "mixed_bfloat16": 10.0}
-    first = measured(step_ms, 4, noise=0.2)
-    measurement = first._measurement
-    add_repeat(measurement.records, 4, step_ms, noise=0.2)
-    second = StoppingRule(measurement, "float32", (1,), TARGET)
-    second.look("time")
-    assert {ending.looks for ending in second.endings.values()} == {3}
