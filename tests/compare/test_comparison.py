@@ -43,14 +43,6 @@ def test_xla_that_is_requested_but_not_in_force_is_a_reason(project: SmallStudy)
     assert reason.evidence == {"requested_xla": True, "candidate_xla": False}
 
 
-def test_onednn_that_is_off_in_all_variants_does_not_differ(project: SmallStudy) -> None:
-    """TF_ENABLE_ONEDNN_OPTS=0 switches it off for the baseline too, whose entry requests it."""
-    assert "onednn_differs" in _codes(project.compare().cases[0])
-    project.edit_profile("float32", in_force=settings_in_force("float32", onednn=False))
-    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
-    assert "onednn_differs" not in _codes(project.compare().cases[0])
-
-
 def test_real_difference_of_onednn_is_a_reason_whatever_the_entries_request(project: SmallStudy) -> None:
     project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", onednn=False))
     candidate = project.compare().cases[1]
@@ -153,11 +145,6 @@ def test_candidate_that_is_fast_by_its_other_settings_is_rejected(project: Small
     assert candidate.verdict == "adopt"
 
 
-def test_candidate_with_the_policy_of_the_baseline_has_no_factors(project: SmallStudy) -> None:
-    project.edit_profile("mixed_float16", in_force=settings_in_force("float32", onednn=False))
-    assert project.compare().cases[0].factors == {}
-
-
 def test_training_asks_the_quality_of_trainings_and_inference_that_of_the_same_weights(project: SmallStudy) -> None:
     candidate = project.compare().cases[1]
     assert candidate.quality is not None
@@ -199,10 +186,6 @@ def test_more_verdicts_ask_more(project: SmallStudy) -> None:
     assert p_values[2].p == p_values[3].p == p_values[2].p_adjusted
     assert p_values[3].p_adjusted == pytest.approx(4 * p_values[3].p)  # three of the other one are slow
     assert verdicts == {2: "adopt", 3: "inconclusive"}
-
-
-def test_minutes_follow_from_the_seconds_of_a_process(comparison: Judging) -> None:
-    assert comparison.minutes(40) == pytest.approx(40 * 60 / 4 / 60)
 
 
 def test_batch_size_that_was_not_measured_is_named(project: SmallStudy) -> None:

@@ -37,16 +37,6 @@ def comparison(own: SmallStudy) -> Judging:
     return own.compare(quality_margin=MARGIN)
 
 
-def test_study_has_scores_and_nothing_of_images(own: SmallStudy) -> None:
-    study = own.load()
-    assert (study.data, study.score_name) == (None, "iou")
-    training = study.baseline.trainings[0]
-    assert training.scores is not None
-    assert training.probabilities is None
-    assert training.metrics.test_score == training.metrics.tracked()["test_iou"]
-    assert set(study.candidates[1].same_weights) == set(SEEDS)
-
-
 def test_change_is_that_of_the_scores(comparison: Judging) -> None:
     candidate = comparison.cases[1]
     assert isinstance(candidate.quality, MetricChange if comparison.study.task.score_kind == "metric" else ScoreChange)
@@ -75,13 +65,6 @@ def test_texts_are_in_units_of_the_score(comparison: Judging) -> None:
     change = comparison.cases[1].quality
     assert change is not None
     assert f"−{abs(change.delta):.4f}" in page
-
-
-def test_plots_have_the_score_by_epoch(comparison: Judging) -> None:
-    write_results_of(comparison)
-    epochs = pd.read_csv(files.COMPARE / "plots/score_by_epoch.csv")
-    assert epochs["val_score"].notna().all()
-    assert epochs["score"].isna().all()  # the task has it on the validation set only
 
 
 def test_task_without_epochs_of_its_score(own: SmallStudy) -> None:

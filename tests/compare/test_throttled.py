@@ -72,13 +72,6 @@ def test_rounds_before_the_steady_state_do_not_matter(on_gpu: SmallStudy) -> Non
     assert on_gpu.compare().throttled == {}
 
 
-def test_rounds_that_are_not_known_are_not_throttled(on_gpu: SmallStudy) -> None:
-    throttle("rounds.csv", lambda table: table["round"].map(lambda number: None if number > 2 else False))
-    assert on_gpu.compare().throttled == {}
-    throttle("rounds.csv", lambda _: None)
-    assert on_gpu.compare().throttled == {}
-
-
 @pytest.fixture
 def throttled(on_gpu: SmallStudy) -> Judging:
     """Three of the five rounds of each process were throttled, in training."""

@@ -12,10 +12,8 @@ import pytest
 from halfstep.compare.explain.account import (
     account_of,
     measured_change,
-    moved_to_16bit,
     op_changes,
     slower_layers,
-    stayed_in_32bit,
     with_names,
 )
 from halfstep.compare.explain.accounts import Accounts, part_change
@@ -221,15 +219,6 @@ def test_operations_and_classes_are_listed_where_they_change() -> None:
         (3, "BatchNormalization", "cast", 10),
     ]
     assert slower_layers(accounts, {"net/norm", "net/conv"}) == {}
-
-
-def test_operations_that_moved_to_16_bit_and_that_stayed() -> None:
-    accounts = of(FASTER, copy=None)
-    change, rows = moved_to_16bit(accounts)
-    assert (change.baseline_ms, change.candidate_ms) == pytest.approx((60.0, 30.0))
-    assert rows == [{"type": "Conv2D", "baseline_ms": 60.0, "candidate_ms": 30.0}]
-    stayed = stayed_in_32bit(accounts)
-    assert (stayed.baseline_ms, stayed.candidate_ms) == pytest.approx((20.0, 22.0))  # and the casts of gradients
 
 
 @pytest.mark.parametrize(

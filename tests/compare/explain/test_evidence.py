@@ -8,7 +8,6 @@ import pytest
 
 from halfstep.compare.case import Case, Judging
 from halfstep.compare.document import judged
-from halfstep.compare.reason import time_by_type
 from halfstep.compare.rules.explain import explain
 from halfstep.compare.rules.training import arm_failed
 from halfstep.compare.study import VariantResult
@@ -71,13 +70,6 @@ def test_step_of_631_ms_without_16_bit(machine: dict[str, Any]) -> None:
     assert "TF_GPU_THREAD_MODE=gpu_private" in reasons["kernel_launch_moderate"].advice
 
 
-def test_candidate_whose_policy_has_no_effect() -> None:
-    before, after = profile(MEASURED, device="GPU"), profile(MEASURED, policy="mixed_float16", device="GPU")
-    reasons = explain(_case(before, after, A100))
-    assert [reason.code for reason in reasons] == ["no_16bit_ops", "kernel_launch_moderate"]
-    assert "although the policy is mixed_float16" in reasons[0].text
-
-
 def test_thread_mode_is_advised_only_on_a_gpu_that_does_not_use_it() -> None:
     launch = {"profiler/step_time_ms": 100.0, "profiler/kernel_launch_ms": 20.0}
     private = A100 | {"settings": {"TF_GPU_THREAD_MODE": "gpu_private"}}
@@ -132,6 +124,37 @@ def test_idle_tensor_cores_are_told_by_operation() -> None:
     assert "DepthwiseConv2dNative 20.0 ms" in reason.text
 
 
+@pytest.mark.parametrize(
+    ("dtype", "advice", "other"),
+    [
+        ("float32", "Remove dtypes that are set on single layers", "multiples of 8"),
+        ("float16", "Make channels and train.batch_size multiples of 8.", "float32"),
+    ],
+)
+def test_advice_on_idle_tensor_cores_follows_the_type_of_the_kernels(dtype: str, advice: str, other: str) -> None:
+    rows = [operation("Conv2D", 30.0, dtype, tensor_core=False), operation("MatMul", 10.0, "float16", tensor_core=None)]
+    after = profile(operations=rows, policy="mixed_float16", device="GPU")
+    reasons = explain(_case(profile(device="GPU"), after, A100))
+    reason = next(item for item in reasons if item.code == "tensor_cores_idle")
+    assert advice in reason.advice
+    assert other not in reason.advice
+    assert "unknown" in reason.text
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({"profiler/compute_tf32_percent": 80.0}, "float32 here means TF32 on tensor cores"),
+        ({"profiler/tensor_core_unknown_percent": 80.0}, "may mean TF32"),
+    ],
+)
+def test_tf32_of_the_baseline_is_named(shares: dict[str, float], said: str) -> None:
+    reasons = explain(_case(profile(shares, device="GPU"), profile(policy="mixed_float16", device="GPU"), A100))
+    reason = next(item for item in reasons if item.code == "baseline_is_tf32")
+    assert said in reason.text
+    assert "tf32: false" in reason.advice
+
+
 def test_odd_batch_size_is_named_with_the_next_multiple_of_8() -> None:
     widths = {"layer_widths": (20, 32, 20)}
     odd = profile(policy="mixed_float16", device="GPU", configuration=widths, in_force={"batch_size": 6})
@@ -166,12 +189,6 @@ def test_arm_failed_names_seeds_causes_and_the_command() -> None:
     assert "2 of 3 trainings" in reason.text
     assert "seed 1, 2: the loss is nan" in reason.text
     assert "dvc repro -f -s train@fast-1 train@fast-2" in reason.advice
-
-
-def test_times_add_up_by_type_whichever_library_computes() -> None:
-    with_onednn = time_by_type([operation("_MklNativeFusedMatMul", 1.0), operation("_MklMatMul", 2.0)])
-    without_onednn = time_by_type([operation("_FusedMatMul", 1.0), operation("MatMul", 2.0)])
-    assert with_onednn == without_onednn == {"MatMul": 3.0}
 
 
 def test_fused_operations_of_two_libraries_count_as_moved_to_float16() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from halfstep.compare.explain.hardware import PeakRatios, peak_ratios
-from halfstep.compare.explain.limit import StepTimes, best_speedup, limit_if_compute_faster, train_limit, work_of
+from halfstep.compare.explain.limit import limit_if_compute_faster, train_limit, work_of
 from halfstep.compare.explain.waiting import waiting
 from halfstep.results.profile import HOST, AccountRow
 from halfstep.words.policies import BFLOAT16, FLOAT16, POLICIES
@@ -43,12 +43,6 @@ def test_step_of_631_ms_with_590_ms_of_device_compute(times: float, limit: float
     assert limit_if_compute_faster(631, 590, times) == pytest.approx(limit, rel=0.003)
 
 
-def test_formula() -> None:
-    work = StepTimes(step_ms=100, matrix_ms=48, memory_ms=24, tf32_ms=16)
-    assert work.rest_ms == 28
-    assert best_speedup(work, PeakRatios(matrix=16, matrix_from_tf32=2)) == pytest.approx(100 / (28 + 2 + 8 + 12))
-
-
 @pytest.mark.parametrize(("device", "metrics"), [("GPU", ON_GPU), ("CPU", ON_CPU)])
 def test_shares_are_of_compute_on_the_device(device: str, metrics: dict[str, float]) -> None:
     work = work_of(profile(metrics | SHARES, device=device))
@@ -67,23 +61,11 @@ GPUS = [
     ("Tesla V100-SXM2-16GB", "7.0", 7.96, 7.96),
     ("Tesla T4", "7.5", 8.02, 8.02),
     ("NVIDIA GeForce GTX 1660 Ti", "7.5", 2.0, 2.0),
-    ("NVIDIA GeForce RTX 2080 Ti", "7.5", 4.01, 4.01),
-    ("Quadro RTX 6000", "7.5", 8.01, 8.01),
     ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0", 16.0, 2.0),
     ("NVIDIA A10", "8.6", 4.01, 2.0),
-    ("NVIDIA A10G", "8.6", 2.0, 2.0),
-    ("NVIDIA RTX A6000", "8.6", 4.0, 2.0),
-    ("NVIDIA GeForce RTX 3090", "8.6", 2.0, 2.0),
-    ("NVIDIA GeForce RTX 2050", "8.6", 2.0, 2.0),
-    ("NVIDIA L4", "8.9", 3.99, 2.02),
-    ("NVIDIA L40", "8.9", 2.0, 2.0),
-    ("NVIDIA L40S", "8.9", 3.95, 1.98),
-    ("NVIDIA RTX 6000 Ada Generation", "8.9", 3.95, 1.98),
     ("NVIDIA GeForce RTX 4090", "8.9", 2.0, 2.0),
     ("NVIDIA H100 80GB HBM3", "9.0", 14.79, 2.0),
-    ("NVIDIA H200", "9.0", 14.79, 2.0),
     ("NVIDIA B200", "10.0", 30.0, 2.0),
-    ("NVIDIA GeForce RTX 5090", "12.0", 2.0, 2.0),
     ("Tesla P100-PCIE-16GB", "6.0", 2.0, 2.0),
     ("NVIDIA GeForce GTX 1080", "6.1", 1.0, 1.0),
     ("NVIDIA H20", "9.0", None, None),
@@ -123,12 +105,6 @@ def test_bfloat16_gains_no_matrix_work_without_tensor_cores_for_it() -> None:
 def test_peak_ratios_of_cpus(policy: str, machine: dict[str, Any], matrix: float | None) -> None:
     ratios = peak_ratios(POLICIES[policy].compute, machine, on_gpu=False)
     assert (ratios and ratios.matrix) == matrix
-
-
-def test_unknown_gpu_has_no_limit() -> None:
-    unknown = environment(gpu={"name": "NVIDIA X1", "compute_capability": "8.0"})
-    assert _limit(ON_GPU | SHARES, A100) is not None
-    assert _limit(ON_GPU | SHARES, unknown) is None
 
 
 ABSENT: dict[str, tuple[dict[str, float], dict[str, Any]]] = {

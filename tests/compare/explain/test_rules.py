@@ -159,7 +159,6 @@ CASES = [
         "slower, but not in operations that moved",
         **{**SLOW, "after_ops": [("Conv2D", 9.0, "float16")]},
     ),
-    RuleCase("emulated_float16", False, "no operations", ratio=0.2),
     RuleCase("slow_16bit_ops", True, "as slow as before", policy=BF16, instruction_sets=HAS_BF16, **SAME),
     RuleCase("no_16bit_instructions", True, "bfloat16 without instructions", policy=BF16, **SAME),
     RuleCase("no_16bit_instructions", False, "XLA compiles it alone", policy=BF16, ratio=0.5, in_force={"xla": True}),
@@ -176,7 +175,6 @@ CASES = [
     RuleCase("no_16bit_instructions", False, "with instructions", policy=BF16, instruction_sets=("amx_bf16",), **SAME),
     RuleCase("no_16bit_instructions", False, "unknown instructions", policy=BF16, instruction_sets=(), **SAME),
     RuleCase("no_16bit_instructions", False, "may be worth having", policy=BF16, **{**SAME, "ratio": 1.06}),
-    RuleCase("no_16bit_instructions", False, "on a GPU", device="GPU", policy=BF16, **SAME),
     RuleCase(
         "slow_16bit_ops",
         False,
@@ -214,12 +212,10 @@ CASES = [
     ),
     RuleCase("slow_16bit_ops", False, "compiled by XLA, other than the baseline", **COMPILED),
     RuleCase("slow_16bit_ops", True, "compiled by XLA, as the baseline", before_in_force={"xla": True}, **COMPILED),
-    RuleCase("slow_16bit_ops", False, "not in 16 bit", policy=FP32, **SAME),
     RuleCase("slower_in_16bit", True, "one operation", device="GPU", **ONE_SLOWER),
     RuleCase("slower_in_16bit", True, "although all together gain", device="GPU", **ONE_SLOWER_IN_ALL_FASTER),
     RuleCase("slower_in_16bit", False, "by less than 5 % of the step", device="GPU", **A_LITTLE_SLOWER),
     RuleCase("slower_in_16bit", False, "it stays in float32", device="GPU", **SLOWER_IN_FLOAT32),
-    RuleCase("slower_in_16bit", False, "not in 16 bit", policy=FP32, device="GPU", **ONE_SLOWER),
     RuleCase("slower_in_16bit", False, "XLA compiles it alone", device="GPU", in_force={"xla": True}, **ONE_SLOWER),
     RuleCase("onednn_differs", True, "off", entry={"onednn": False}),
     RuleCase(
@@ -236,13 +232,6 @@ CASES = [
         "no_16bit_ops", False, "not shown by the names", after=NO_16BIT | {"profiler/compute_unknown_percent": 10.0}
     ),
     RuleCase("no_16bit_ops", True, "shown by most names", after=NO_16BIT | {"profiler/compute_unknown_percent": 9.9}),
-    RuleCase(
-        "no_16bit_ops",
-        False,
-        "not requested",
-        after={"profiler/compute_16bit_percent": 0.0},
-        policy=FP32,
-    ),
     RuleCase("no_16bit_ops", False, "hardware for it", after=NO_16BIT, policy=FP32, instruction_sets=HAS_BF16),
     RuleCase("no_16bit_ops", False, "hardware for it on a GPU", after=NO_16BIT, policy=FP32, device="GPU"),
     RuleCase("no_16bit_ops", False, "old GPU", after=NO_16BIT, policy=FP32, device="GPU", capability="6.1"),
@@ -251,19 +240,13 @@ CASES = [
     RuleCase("no_tensor_cores", True, "7.5 with bfloat16", device="GPU", capability="7.5", policy=BF16),
     RuleCase("no_tensor_cores", False, "not reported by the driver", device="GPU", capability=None),
     RuleCase("no_tensor_cores", True, "7.5 without", device="GPU", capability="7.5", gpu="NVIDIA GeForce GTX 1660 Ti"),
-    RuleCase("no_tensor_cores", False, "7.5 with", device="GPU", capability="7.5", gpu="Tesla T4"),
     RuleCase("no_tensor_cores", False, "7.5, unknown", device="GPU", capability="7.5", gpu="Quadro T1000"),
     RuleCase("no_tensor_cores", False, "on a CPU", capability="6.1"),
-    RuleCase("no_tensor_cores", False, "both in 32 bit", device="GPU", capability="6.1", policy=FP32),
     RuleCase(
         "tensor_cores_idle", True, "a quarter", device="GPU", after_ops=[*BUSY, ("MatMul", 10.0, "float16", False)]
     ),
     RuleCase("tensor_cores_idle", False, "less", device="GPU", after_ops=[*BUSY, ("MatMul", 9.9, "float16", False)]),
-    RuleCase(
-        "tensor_cores_idle", False, "no matrix work", device="GPU", after_ops=[*BUSY, ("Relu", 50.0, "float16", False)]
-    ),
     RuleCase("tensor_cores_idle", False, "no tensor cores", device="GPU", capability="6.1", after_ops=IDLE),
-    RuleCase("tensor_cores_idle", False, "not in 16 bit", device="GPU", policy=FP32, after_ops=IDLE),
     RuleCase("tensor_cores_idle", False, "on a CPU", after_ops=IDLE),
     RuleCase("tensor_cores_idle", False, "unknown", device="GPU", after_ops=[*BUSY, ("MatMul", 29.0, "float16", None)]),
     RuleCase(
@@ -282,25 +265,15 @@ CASES = [
     ),
     RuleCase("tensor_cores_idle", True, "by shares", device="GPU", after=_shares(on_cores=45.0)),
     RuleCase("tensor_cores_idle", False, "less by shares", device="GPU", after=_shares(on_cores=46.0)),
-    RuleCase("tensor_cores_idle", False, "unknown by shares", device="GPU", after=_shares(on_cores=40.0, unknown=6.0)),
-    RuleCase("tensor_cores_idle", False, "mostly unknown", device="GPU", after=_shares(on_cores=0.0, unknown=36.0)),
-    RuleCase(
-        "tensor_cores_idle", True, "half unknown by shares", device="GPU", after=_shares(on_cores=0.0, unknown=35.0)
-    ),
-    RuleCase("tensor_cores_idle", False, "unknown not measured", device="GPU", after=SHARES),
     RuleCase("layout_changes", True, "5 %", device="GPU", after={"profiler/layout_percent": 5.0}),
     RuleCase("layout_changes", False, "less", device="GPU", after={"profiler/layout_percent": 4.9}),
     RuleCase("layout_changes", True, "in the baseline", device="GPU", before={"profiler/layout_percent": 5.0}),
     RuleCase("mostly_32bit_ops", True, "half", after=MIXED | {"profiler/compute_32bit_percent": 50.0}),
     RuleCase("mostly_32bit_ops", False, "less", after=MIXED | {"profiler/compute_32bit_percent": 49.9}),
-    RuleCase(
-        "mostly_32bit_ops", False, "not requested", policy=FP32, after=MIXED | {"profiler/compute_32bit_percent": 60.0}
-    ),
     RuleCase("mostly_32bit_ops", False, "nothing in 16 bit", after=NO_16BIT | {"profiler/compute_32bit_percent": 99.0}),
     RuleCase("memory_bound", True, "half", before={"profiler/memory_bound_percent": 50.0}),
     RuleCase("memory_bound", False, "less", before={"profiler/memory_bound_percent": 49.9}),
     RuleCase("memory_bound", False, "after the change", after={"profiler/memory_bound_percent": 90.0}),
-    RuleCase("memory_bound", False, "both in 32 bit", policy=FP32, before={"profiler/memory_bound_percent": 90.0}),
     # limit: 100 / (10 + 60 / 16 + 30 / 2) = 3.48, 90 % of which is 3.13; the interval is 0.6 % to both sides
     RuleCase("at_limit", True, "reached", before=TRACED, device="GPU", ratio=3.16),
     RuleCase("at_limit", False, "reached by the upper end only", before=TRACED, device="GPU", ratio=3.14),
@@ -325,7 +298,6 @@ CASES = [
     RuleCase("sizes_not_multiple_of_8", False, "no tensor cores", device="GPU", capability="6.1", **BATCH_30),
     RuleCase("sizes_not_multiple_of_8", False, "TF32 needs multiples of 4", in_force={"batch_size": 36}, **IN_TF32),
     RuleCase("sizes_not_multiple_of_4", True, "30 in TF32", **BATCH_30, **IN_TF32),
-    RuleCase("sizes_not_multiple_of_4", False, "36 in TF32", in_force={"batch_size": 36}, **IN_TF32),
     RuleCase("sizes_not_multiple_of_4", False, "in float32", entry={"tf32": False}, **BATCH_30, **IN_TF32),
     RuleCase("sizes_not_multiple_of_4", False, "on Volta", capability="7.0", gpu="Tesla V100", **BATCH_30, **IN_TF32),
     RuleCase("sizes_not_multiple_of_8", True, "channels", device="GPU", configuration={"layer_widths": (16, 20)}),
@@ -340,7 +312,6 @@ CASES = [
     RuleCase("baseline_is_tf32", False, "no TF32", device="GPU", before={"profiler/compute_tf32_percent": 0.0}),
     RuleCase("baseline_is_tf32", False, "switched off", device="GPU", before=TF32, before_entry={"tf32": False}),
     RuleCase("baseline_is_tf32", True, "unknown", device="GPU", before={"profiler/tensor_core_unknown_percent": 10.0}),
-    RuleCase("baseline_is_tf32", False, "less", device="GPU", before={"profiler/tensor_core_unknown_percent": 9.9}),
     RuleCase(
         "baseline_is_tf32",
         False,
@@ -369,11 +340,9 @@ CASES = [
     ),
     RuleCase("xla_differs", False, "on in both", entry={"xla": True}, before_entry={"xla": True}),
     RuleCase("xla_differs", False, "left to Keras, on in both", in_force={"xla": True}, before_in_force={"xla": True}),
-    RuleCase("xla_differs", True, "left to Keras, off in this variant only", before_in_force={"xla": True}),
     RuleCase("xla_differs", True, "left to Keras, on in this variant only", in_force={"xla": True}, ratio=1.0),
     RuleCase("cast_overhead", True, "5 %", after=STEP, after_ops=[FASTER, CAST_5], before_ops=[CONVOLUTION]),
     RuleCase("cast_overhead", False, "less", after=STEP, after_ops=[FASTER, CAST_4], before_ops=[CONVOLUTION]),
-    RuleCase("cast_overhead", False, "no operations before", after=STEP, after_ops=[FASTER, CAST_5]),
     RuleCase(
         "cast_overhead",
         False,
@@ -381,14 +350,6 @@ CASES = [
         after=STEP,
         after_ops=[FASTER, ("Cast", 9.0, "float32")],
         before_ops=[CONVOLUTION, ("Cast", 9.0, "uint8")],
-    ),
-    RuleCase(
-        "cast_overhead",
-        False,
-        "without oneDNN as much as with it before",
-        after=STEP,
-        after_ops=[FASTER, ("Cast", 9.0, "float32")],
-        before_ops=[CONVOLUTION, ("_MklCast", 9.0, "float32")],
     ),
     RuleCase("loss_scale_collapse", True, "below 1", loss_scale=0.5),
     RuleCase("loss_scale_collapse", False, "1", loss_scale=1.0),

@@ -50,11 +50,6 @@ def test_inference_is_answered_by_batch_size(comparison: Judging) -> None:
     assert answers(none)[1].line == "Inference: no."
 
 
-def test_nothing_compared_answers_nothing(comparison: Judging) -> None:
-    failed = _with(document_of(comparison), "float16")
-    assert [answer.line for answer in answers(failed)] == ["Training: not known. No variant could be compared."]
-
-
 def test_reports_begin_with_the_answer(comparison: Judging) -> None:
     line = answers(document_of(comparison))[0].text
     assert html_of(comparison).index(line) < html_of(comparison).index("<article")

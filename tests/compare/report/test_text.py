@@ -6,8 +6,7 @@ import pytest
 
 from halfstep.compare.case import Judging
 from halfstep.compare.notes import notes
-from halfstep.compare.ratio_text import p_text, ratio_text, time_text
-from halfstep.words.text import signed
+from halfstep.compare.ratio_text import ratio_text, time_text
 from tests.small_study import SmallStudy
 
 
@@ -26,14 +25,6 @@ from tests.small_study import SmallStudy
 )
 def test_words_are_about_the_time(ratio: float, text: str) -> None:
     assert time_text(ratio) == text
-
-
-def test_signed_number() -> None:
-    assert [signed(value, 1) for value in (1234.56, -0.04, -2.0)] == ["+1,234.6", "0.0", "−2.0"]
-
-
-def test_small_p_is_cut_off() -> None:
-    assert [p_text(p) for p in (0.0, 0.00234, 0.5, 1.0)] == ["< 0.0001", "0.0023", "0.5", "1"]
 
 
 def test_settings_beside_the_policy_are_named(comparison: Judging) -> None:
