@@ -78,10 +78,6 @@ def test_name_with_several_types_is_left_out() -> None:
     assert fusion_dtypes(programs) == {}
 
 
-def test_program_that_cannot_be_read_has_no_fusions() -> None:
-    assert fusion_dtypes([b"\xff\xff\xff", b""]) == {}
-
-
 def test_types_of_fusions_are_read_from_a_trace(xspaces: ModuleType, save: Callable[..., Path]) -> None:
     kernels = [
         xspaces.Kernel("loop_maximum_fusion_3", 300, ""),

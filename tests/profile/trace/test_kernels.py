@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from halfstep.profile.trace.kernels import (
-    canonical_dtype,
     is_cast_kernel,
     is_compute,
     is_layout_kernel,
@@ -89,15 +88,6 @@ def test_layout_changes_around_convolutions() -> None:
     assert not is_layout_kernel("loop_transpose_fusion.1")  # of the model itself, or of a convolution
 
 
-def test_kernels_on_tensor_cores_that_do_not_name_their_instructions() -> None:
-    assert uses_tensor_cores("first_layer_wgrad_kernel", None) is True
-
-
-def test_xmma_kernels_for_cuda_cores() -> None:
-    name = "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4"
-    assert uses_tensor_cores(name, "float32") is False
-
-
 @pytest.mark.parametrize(
     ("shapes", "dtype"),
     [
@@ -113,14 +103,6 @@ def test_xmma_kernels_for_cuda_cores() -> None:
 )
 def test_shapes_give_the_type_of_the_largest_tensor(shapes: str, dtype: str | None) -> None:
     assert shapes_dtype(shapes) == dtype
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [("DT_HALF", "float16"), ("f16", "float16"), ("bf16", "bfloat16"), ("float", "float32"), ("int32", "other")],
-)
-def test_each_type_has_one_name(name: str, dtype: str) -> None:
-    assert canonical_dtype(name) == dtype
 
 
 @pytest.mark.parametrize(

@@ -35,20 +35,10 @@ def test_a_cast_is_known_by_the_kernel_or_by_its_operation() -> None:
     assert not kernel("loop_multiply_fusion", "Mul").is_cast
 
 
-def test_rows_of_the_input_pipeline() -> None:
-    assert Operation("MapDataset", "dataset").category == "input"
-    assert Operation("MatMul", "dense/MatMul", is_input=True).category == "input"
-    assert Operation("MatMul", "dense/MatMul").category == "matrix"
-
-
 def test_times_per_step_are_those_of_one_device() -> None:
     """Two devices ran 4 steps; each cast took 100 us, and the trace sums all of them."""
     trace = Trace("GPU", (), (), (kernel("wrapped_convert", duration_us=800.0),), None, device_count=2)
     assert trace.cast_ms(steps=4) == pytest.approx(0.1)
-
-
-def test_without_compute_time_there_is_no_cast_time() -> None:
-    assert Trace("CPU", (), (), (), None).cast_ms(steps=4) is None
 
 
 def test_collectives_are_no_compute() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from halfstep.errors import TraceError
-from halfstep.operations.graph_names import node_name
 from halfstep.profile.trace import Trace, read_trace
 from halfstep.profile.trace.xspace import parse, scan
 
@@ -183,22 +182,6 @@ def test_an_operation_computes_in_its_matrix_kernel_and_not_in_what_prepares_its
     assert metrics["profiler/tensor_core_percent"] == pytest.approx(25)
 
 
-def test_kernels_of_two_devices_are_summed(xspaces: ModuleType, save: Save) -> None:
-    trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)], devices=2)))
-    assert [(kernel.occurrences, kernel.self_time_us) for kernel in trace.kernels] == [(8, 2400)]
-    assert trace.metrics()["profiler/device_compute_ms"] == pytest.approx(0.3)
-    assert trace.device_count == 2
-
-
-def test_idle_devices_of_a_host_change_nothing(xspaces: ModuleType, save: Save) -> None:
-    kernels = [xspaces.Kernel("ampere_sgemm_128x64_tn", 300), xspaces.Kernel("Relu_GPU_DT_FLOAT_kernel", 100, "relu")]
-    alone = read_trace(save(xspaces.gpu_space(kernels), "alone"))
-    among = read_trace(save(xspaces.gpu_space(kernels, devices=8, on_device={n: [] for n in range(1, 8)}), "among"))
-    assert (alone.device_count, among.device_count) == (1, 1)
-    for before, after in zip(alone.operations, among.operations, strict=True):
-        assert (after.occurrences, after.self_time_us) == (before.occurrences, before.self_time_us)
-
-
 def test_kernels_that_xprof_leaves_out_count(xspaces: ModuleType, save: Save) -> None:
     """It keeps 1,000 rows, the longest: here the share of 16 bit would be 100 %."""
     half = [xspaces.Kernel("ampere_h16816gemm_128x128", 21, f"half_{n}/MatMul:MatMul") for n in range(1000)]
@@ -207,12 +190,6 @@ def test_kernels_that_xprof_leaves_out_count(xspaces: ModuleType, save: Save) ->
     assert len(trace.kernels) == 2500
     assert trace.metrics()["profiler/compute_16bit_percent"] == pytest.approx(100 * 21 / (21 + 30))
     assert {kernel.occurrences for kernel in trace.kernels} == {2}
-
-
-def test_copies_of_rocm_are_no_compute(xspaces: ModuleType, save: Save) -> None:
-    names = ("nvjet_hsh_128x128_64x4_1x2_h_bz_TNT", "__amd_rocclr_copyBuffer.kd", "__amd_rocclr_fillBufferAligned.kd")
-    trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel(name, 100) for name in names])))
-    assert [kernel.kernel for kernel in trace.kernels] == [names[0]]
 
 
 @pytest.mark.parametrize("slow", [0, 1])
@@ -245,12 +222,6 @@ def test_hosts_of_one_run_are_read_together(durations: tuple[int, int], xspaces:
     # xprof itself gives the steps of the host whose file comes first
     assert [step.step_time_ms for step in trace.steps] == [pytest.approx(0.41)] * 3
     assert "slowest of 2 hosts" in trace.warnings[0]
-
-
-def test_dropped_traces_are_reported(xspaces: ModuleType, save: Save) -> None:
-    space = xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])
-    space.stat("/device:GPU:0", "dropped_traces", 7)
-    assert [warning for warning in read_trace(save(space)).warnings if "dropped 7 traces" in warning]
 
 
 def test_shares_of_casts_matrix_and_memory_bound_work(xspaces: ModuleType, save: Save) -> None:
@@ -341,14 +312,6 @@ def test_casts_of_a_cpu_come_from_its_graph(xspaces: ModuleType, save: Save) -> 
     # of the operations in the graph: 300 + 100 + 100 + 125, without the input pipeline and the unknown cast
     assert trace.metrics()["profiler/cast_percent"] == pytest.approx(20)
     assert trace.cast_ms(steps=4) == pytest.approx(0.15)
-
-
-def test_operations_outside_the_graph_are_not_in_the_denominator(cpu_space: Any, save: Save) -> None:
-    graph = {name: dtype for name, dtype in CPU_GRAPH.items() if name != "model/step/LogicalAnd"}
-    trace = read_trace(save(cpu_space), graph)
-    assert trace.metrics()["profiler/compute_16bit_percent"] == pytest.approx(75)
-    assert trace.matched_percent == pytest.approx(80)
-    assert any("only 80.0 %" in warning for warning in trace.warnings)
 
 
 def test_share_of_a_cpu_without_a_graph_is_absent(cpu_space: Any, save: Save) -> None:
@@ -443,18 +406,3 @@ def test_file_that_is_not_a_trace_is_rejected_in_one_line(case: str, xspaces: Mo
 def test_conversion_has_a_time_limit(xspaces: ModuleType, save: Save) -> None:
     with pytest.raises(TraceError, match=r"took over 0\.01 s"):
         read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])), timeout_s=0.01)
-
-
-@pytest.mark.parametrize(
-    ("operation", "node"),
-    [
-        ("model/dense/MatMul", "model/dense/MatMul"),
-        ("StatefulPartitionedCall/model/dense/MatMul", "model/dense/MatMul"),
-        ("StatefulPartitionedCall/StatefulPartitionedCall/a", "a"),
-        ("outer/StatefulPartitionedCall/inner/a", "inner/a"),
-        ("StatefulPartitionedCall/cond/then/_52/cond/adam/Mul_27", "cond/adam/Mul_27"),
-        ("StatefulPartitionedCall/cond/then/_52/cond/cond/else/_207/cond/cond/Assign", "cond/cond/Assign"),
-    ],
-)
-def test_node_of_an_operation(operation: str, node: str) -> None:
-    assert node_name(operation) == node

@@ -67,18 +67,6 @@ def test_innermost_operation_of_a_thread_counts(tmp_path: Path) -> None:
     assert step.step_ms == sum(step.shares_ms.values()) + step.host_ms
 
 
-def test_threads_of_the_input_pipeline_are_told_apart(tmp_path: Path) -> None:
-    step, _ = traced_steps(written(tmp_path / "x", MARKERS, ("tf_data_private_threadpool/1", [(2, 10.0, 12.0)])))
-    assert step.shares_ms == {a(is_input=True): 2.0}
-
-
-def test_operations_are_cut_to_the_steps(tmp_path: Path) -> None:
-    """One begins in the step that is left out, one runs over two steps, and one ends behind the last."""
-    thread = ("tf_Compute/1", [(2, 8.0, 12.0), (4, 18.0, 23.0), (3, 28.0, 40.0)])
-    steps = traced_steps(written(tmp_path / "x", MARKERS, thread))
-    assert [step.shares_ms for step in steps] == [{a(): 2.0, C: 2.0}, {C: 3.0, B: 2.0}]
-
-
 def test_step_lasts_until_the_next_begins(tmp_path: Path) -> None:
     markers = ("python", [(1, 0.0, 10.0), (1, 10.0, 18.0), (1, 20.0, 30.0)])
     steps = traced_steps(written(tmp_path / "x", markers, ("tf_Compute/1", [(2, 11.0, 12.0)])))
