@@ -64,31 +64,13 @@ def test_batches_of_a_size_repeat_or_cut_the_first(kind: str) -> None:
         assert values(ready(kind).of_size(examples).take(2)) == [expected, expected]
 
 
-@pytest.mark.parametrize("kind", ["arrays", "dataset"])
-def test_epochs_have_different_orders(kind: str) -> None:
-    data = ready(kind)
-    whole = values(data.from_step(0, 2 * data.steps_per_epoch))
-    assert whole[: data.steps_per_epoch] != whole[data.steps_per_epoch :]
-
-
 def test_every_epoch_of_arrays_has_each_example_at_most_once() -> None:
     epoch = list(chain(*values(ready("arrays").from_step(0, 3))))
     assert len(epoch) == len(set(epoch)) == 9  # the incomplete batch is dropped
 
 
-def test_another_seed_gives_another_order_of_arrays() -> None:
-    first, second = (training_data((X, Y), 3, seed).from_step(0, 3) for seed in (0, 1))
-    assert values(first) != values(second)
-
-
 def test_epoch_end_of_a_py_dataset_is_called() -> None:
     assert [batch[0] for batch in values(ready("py_dataset").from_step(0, 8))] == [0, 3, 6, 9, 100, 103, 106, 109]
-
-
-@pytest.mark.parametrize("kind", ["arrays", "dataset", "py_dataset"])
-def test_equal_batches_are_endless_and_have_one_size(kind: str) -> None:
-    sizes = {len(batch) for batch in values(ready(kind).equal_batches().take(20))}
-    assert sizes == {3}
 
 
 def test_floats_have_the_type_that_fit_gives_them() -> None:

@@ -88,14 +88,6 @@ def test_initial_weights_depend_on_the_seed_alone(own: Own) -> None:
     assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-def test_inputs_are_repeated_up_to_the_batch_size(own: Own) -> None:
-    task = own()
-    prepared(task)
-    inputs = ready(task).inputs(70)
-    assert inputs.shape == (70, 4)
-    np.testing.assert_array_equal(inputs[30:60], inputs[:30])
-
-
 def test_metric_has_replicates(own: Own) -> None:
     task = own(
         "def fit(y, p):\n    return 1 - float(((y - p) ** 2).sum() / ((y - 0.5) ** 2).sum())\n\n\n"

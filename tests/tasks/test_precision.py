@@ -97,15 +97,6 @@ def test_other_xla_setting_is_refused(xla: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("found", [False, True])
-def test_null_accepts_what_keras_has_chosen(found: bool) -> None:
-    variant = Variant(policy="float32", xla=None)
-    precision.activate(variant)
-    precision.verify(compiled(jit_compile=found), variant)
-    precision.activate(Variant(policy="float32", tf32=False))
-    assert "xla null" in refused(compiled(jit_compile=found), variant)
-
-
 def augmenting_model() -> keras.Model:
     return keras.Sequential([keras.Input((8, 8, 3)), layers.RandomRotation(0.1), layers.Flatten(), layers.Dense(1)])
 
@@ -154,13 +145,6 @@ def test_devices_that_the_nvidia_driver_does_not_list_are_not_used(kind: str, mo
     assert ("NVML" if kind == "GPU" else "devices of the type XPU are not supported") in str(caught.value)
 
 
-def test_tensorflow_for_rocm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_devices", lambda: [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")])
-    monkeypatch.setattr(gpus, "installed", tuple)
-    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_rocm_build": True})
-    assert precision.unused_gpu() == "AMD GPUs are not supported, only NVIDIA GPUs (TensorFlow is built for ROCm)"
-
-
 @pytest.mark.parametrize("tf32", [False, True])
 def test_other_tf32_setting_is_refused(tf32: bool) -> None:
     variant = Variant(policy="float32", tf32=tf32)
@@ -192,16 +176,6 @@ def test_16_bit_output_is_refused(policy: str, found: str) -> None:
     )
 
 
-def test_layers_of_nested_models_are_checked() -> None:
-    variant = Variant(policy="mixed_bfloat16")
-    precision.activate(variant)
-    body = keras.Sequential([keras.Input((4,)), layers.Dense(4, name="inner", dtype="float32")])
-    pixels = keras.Input((4,))
-    model = keras.Model(pixels, layers.Activation("softmax", dtype="float32")(layers.Dense(2)(body(pixels))))
-    model.compile("adam", "mse", jit_compile=False)
-    assert "inner (float32)" in refused(model, variant)
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_int8_quantized_layer_is_refused_by_name(policy: str) -> None:
     variant = Variant(policy=policy)
@@ -223,12 +197,3 @@ def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
     model = keras.Model(inputs, layers.Dense(2, activation="softmax")(body(inputs)))
     model.compile("adam", "mse", jit_compile=False)
     assert f"layers are quantized: inner ({dtype}); build" in refused(model, variant)
-
-
-@pytest.mark.parametrize(
-    ("policy", "dtype"),
-    [("float32", "float32"), ("mixed_float16", "float16"), ("mixed_bfloat16", "bfloat16"), ("bfloat16", "bfloat16")],
-)
-def test_compute_dtypes_agree_with_keras(policy: str, dtype: str) -> None:
-    variant = Variant(policy=policy)
-    assert variant.dtype_policy.compute.name == dtype == keras.dtype_policies.get(policy).compute_dtype

@@ -66,20 +66,10 @@ def test_epoch_has_each_image_at_most_once_in_full_batches(split: Split) -> None
     assert len(orders) == PLAIN.epochs
 
 
-def test_epoch_has_every_image_if_the_batch_size_divides_their_number(split: Split) -> None:
-    train = TrainParams(batch_size=11, epochs=1)
-    labels = np.concatenate([y for _, y in batches(split, train)])
-    assert sorted(labels.tolist()) == list(range(COUNT))
-
-
 def test_images_keep_labels_and_pixels_without_augmentation(split: Split) -> None:
     for images, labels in batches(split):
         assert (images.dtype.name, labels.dtype.name) == ("uint8", "int32")
         np.testing.assert_array_equal(images, split.images[labels])
-
-
-def test_another_seed_gives_another_order(split: Split) -> None:
-    assert [y.tolist() for _, y in batches(split, seed=1)] != [y.tolist() for _, y in batches(split, seed=2)]
 
 
 def test_batch_larger_than_the_training_set_is_refused(split: Split) -> None:
@@ -110,20 +100,6 @@ def test_flip_mirrors_about_half_of_the_images_exactly() -> None:
     assert 70 < mirrored.sum() < 130
 
 
-def test_disabled_augmentation_changes_nothing() -> None:
-    images = np.random.default_rng(1).integers(0, 256, (8, 7, 6, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(augmented(images), images)
-
-
-def test_same_seed_gives_the_same_augmentation() -> None:
-    images = np.random.default_rng(1).integers(0, 256, (8, 16, 16, 1), dtype=np.uint8)
-    changes: dict[str, Any] = {"flip": True, "rotate_degrees": 15.0, "shift_fraction": 0.1}
-    first, again, other = (augmented(images, seed, **changes) for seed in ((3, 4), (3, 4), (3, 5)))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-    assert (first.shape, first.dtype.name) == (images.shape, "uint8")
-
-
 def centre_of_mass(image: np.ndarray) -> tuple[float, float]:
     rows, columns = np.indices(image.shape[:2])
     weights = image[..., 0].astype(float)
@@ -147,15 +123,6 @@ def test_rotation_is_about_the_centre_and_within_its_limit() -> None:
     angles = np.degrees(np.arctan2(offsets[:, 0], offsets[:, 1]))
     assert 20 < np.abs(angles).max() < 31
     np.testing.assert_allclose(np.hypot(*offsets.T), 16, atol=0.5)
-
-
-def test_prepared_images_can_be_opened(prepared_template: Path) -> None:
-    prepared = dataset.open_prepared(prepared_template)
-    assert prepared.image_shape == (8, 8, 3)
-    assert len(prepared.classes) == 4
-    assert len(prepared.train) + len(prepared.validation) + len(prepared.test) == 64
-    assert prepared.train.images.dtype == np.uint8
-    assert isinstance(prepared.train.images, np.memmap)
 
 
 def test_damaged_prepared_images_are_refused(project: Path) -> None:
