@@ -3,16 +3,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dvc_data.hashfile.cache import Timeout  # type: ignore[attr-defined]
-from dvc_data.hashfile.state import State
 
 from halfstep.inputs import contents
 from halfstep.inputs.contents import MEMORY, Contents
@@ -95,18 +91,6 @@ def test_file_that_was_just_written_is_not_remembered(folder: Path) -> None:
     assert read(folder)["a"] == sha256("d")
 
 
-def test_same_names_in_two_folders_are_remembered(folder: Path, opened: list[str]) -> None:
-    other = folder.with_name("other")
-    shutil.copytree(folder, other)  # with the modification times
-    (other / "a").write_text("c")
-    os.utime(other / "a", ns=(10**18, 10**18))
-    assert read(folder)["a"] == sha256("a")
-    assert read(other)["a"] == sha256("c")
-    opened.clear()
-    assert (read(folder)["a"], read(other)["a"]) == (sha256("a"), sha256("c"))
-    assert opened == []
-
-
 @pytest.mark.parametrize("damage", [b"no database" * 1000, b"", None])
 def test_damaged_memory_is_made_again(folder: Path, damage: bytes | None, opened: list[str]) -> None:
     first = read(folder)
@@ -117,41 +101,6 @@ def test_damaged_memory_is_made_again(folder: Path, damage: bytes | None, opened
     opened.clear()
     assert read(folder) == first
     assert opened == []
-
-
-@pytest.mark.parametrize("entry", ["{", "[]", "{}", '{"checksum": 1, "hash_info": 1}'])
-def test_damaged_entry_is_not_used(folder: Path, entry: str) -> None:
-    first = read(folder)
-    with sqlite3.connect(DATABASE) as other:
-        other.execute("UPDATE Cache SET value = ?", (entry,))
-    assert read(folder) == read(folder) == first
-
-
-def test_what_cannot_be_remembered_is_read(folder: Path) -> None:
-    MEMORY.parent.mkdir()
-    MEMORY.write_text("")
-    assert read(folder) == read(folder) == {"a": sha256("a"), "b": sha256("b")}
-
-
-def test_name_in_another_encoding_is_remembered(folder: Path, opened: list[str]) -> None:
-    name = os.fsdecode(b"\xe9")
-    (folder / name).write_text("c")
-    os.utime(folder / name, ns=(10**18, 10**18))
-    opened.clear()
-    assert read(folder, name) == read(folder, name) == {name: sha256("c")}
-    assert opened == [name]
-
-
-def test_locked_memory_is_done_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(*_: object) -> object:
-        raise Timeout("database is locked")
-
-    first = read(folder)
-    with monkeypatch.context() as patches:
-        patches.setattr(State, "get_many", locked)
-        patches.setattr(State, "save_many", locked)
-        assert read(folder) == first
-    assert DATABASE.is_file()
 
 
 def test_interpreter_without_dvc_reads_all_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,12 +102,6 @@ def test_visible_devices_are_read_as_cuda_does(
     assert len(gpus.installed()) == 2
 
 
-def test_prefix_must_be_unique(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, *mixed())
-    assert names(gpus.visible({"CUDA_VISIBLE_DEVICES": "GPU-f"})) == []
-    assert names(gpus.visible({"CUDA_VISIBLE_DEVICES": "GPU-ff"})) == [mixed()[4].uuid]
-
-
 def test_hidden_gpu_is_not_in_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, t4())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
@@ -143,12 +137,6 @@ def test_mixed_gpus_are_not_known_without_cuda(answered: list[str] | None, monke
     assert by_uuid.gpus[0].name == "GeForce GTX 1080 Ti"
 
 
-def test_capability_that_models_do_not_share_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, a100(), t4())
-    answer(monkeypatch, None)
-    assert all("compute_capability" not in gpu for gpu in fingerprint.gpus())
-
-
 @pytest.mark.parametrize(
     ("variable", "hidden"),
     [
@@ -161,14 +149,6 @@ def test_hidden_gpus(variable: str | None, hidden: bool, monkeypatch: pytest.Mon
     install(monkeypatch, a100(), t4())
     variables = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
     assert gpus.are_hidden(gpus.installed(), variables) is hidden
-
-
-def test_gpus_that_cannot_be_used_anyway_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = a100()
-    lost.answers["HandleByIndex"] = error("GPU_IS_LOST")
-    install(monkeypatch, lost)
-    assert not gpus.are_hidden(gpus.installed(), {"CUDA_VISIBLE_DEVICES": "0"})
-    assert not gpus.are_hidden((), {"CUDA_VISIBLE_DEVICES": "-1"})
 
 
 def test_equal_gpus_give_the_same_fingerprint_whichever_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,22 +217,6 @@ def test_first_slice_is_the_one_that_cuda_answers(variables: dict[str, str], mon
     assert (len(visible.gpus), visible.identified) == (1, False)
 
 
-def test_one_slice_hides_all_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = partitioned_a100()
-    assert whole.slices is not None
-    del whole.slices[1:]
-    install(monkeypatch, whole, t4())
-    assert names(gpus.visible(ORDER)) == [whole.slices[0].uuid]
-
-
-def test_partitioned_gpu_without_slices_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = partitioned_a100()
-    whole.slices = []
-    install(monkeypatch, whole)
-    assert gpus.visible({}).gpus == ()
-    assert len(gpus.installed()) == 1
-
-
 def test_lost_gpu_is_listed_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = t4()
     lost.answers["HandleByIndex"] = error("GPU_IS_LOST")
@@ -260,12 +224,6 @@ def test_lost_gpu_is_listed_and_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     (gpu,) = gpus.installed()
     assert gpu.name == "unknown (GPU is lost)"
     assert gpus.visible({}).gpus == ()
-
-
-def test_query_that_is_not_supported_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, Device(name="NVIDIA GB10", uuid="GPU-00000000-0000-0000-0000-000000000002"))
-    (gpu,) = fingerprint.gpus()
-    assert set(gpu) == {"name", "driver", "driver_cuda"}  # it has no memory of its own
 
 
 class FakeCuda:
@@ -296,10 +254,3 @@ def test_uuids_of_cuda_are_those_of_nvml() -> None:
     assert cuda.uuids(FakeCuda(octets, bytes(16))) == [t4().uuid[4:], "00000000-0000-0000-0000-000000000000"]
     with pytest.raises(OSError, match="cuInit returned 100"):
         cuda.uuids(FakeCuda(status=100))
-
-
-def test_machine_without_cuda_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    if gpus.installed():
-        pytest.skip("this machine has a GPU")
-    assert cuda.ask({}) is None

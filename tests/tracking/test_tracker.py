@@ -22,7 +22,7 @@ from halfstep.inputs.head_digests import HeadDigests
 from halfstep.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
 from halfstep.system import files
 from halfstep.tracking import provenance, run_logging
-from halfstep.tracking.active_run import ActiveRun, StoreState
+from halfstep.tracking.active_run import StoreState
 from halfstep.tracking.run_params import run_params
 from halfstep.tracking.tracker import RunIdentity, Tracker
 
@@ -64,12 +64,6 @@ def test_run_without_an_error_is_finished(tracker: Tracker, client: MlflowClient
     assert {"device", "environment"} <= set(logged_run.data.tags)
 
 
-def test_artifacts_are_next_to_the_store(tracker: Tracker, client: MlflowClient, project: Path) -> None:
-    with tracker.run(TRAINING, PARAMS) as run:
-        pass
-    assert client.get_run(run.run_id).info.artifact_uri.startswith((project / "mlruns").as_uri())
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -85,12 +79,6 @@ def test_exception_determines_the_status_of_a_run(
     with pytest.raises(type(error)), tracker.run(TRAINING, PARAMS):
         raise error
     assert [run.info.status for run in runs(client)] == [status]
-
-
-def test_failed_training_gives_a_failed_run(tracker: Tracker, client: MlflowClient) -> None:
-    with tracker.run(TRAINING, PARAMS) as run:
-        run.fail()
-    assert [run.info.status for run in runs(client)] == ["FAILED"]
 
 
 def test_run_of_a_terminated_process_is_killed(
@@ -340,14 +328,6 @@ def error_server() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
-
-
-def test_server_error_during_a_run_prints_one_line(error_server: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = ActiveRun(MlflowClient(error_server), "0" * 32)
-    run.metrics({"loss": 1.0})
-    run.tags({"a": "b"})
-    run.end("FINISHED")
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_server_error_at_the_start_is_reported_in_one_line(
