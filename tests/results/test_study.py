@@ -99,13 +99,6 @@ def test_variants_that_were_not_trained_have_a_profile_and_no_history(project: S
     }
 
 
-def test_failed_baseline_has_no_control(project: SmallStudy) -> None:
-    project.edit_training("float32", 2, status="failed", reason="the loss is inf")
-    study = project.load()
-    assert study.baseline.profile is None
-    assert study.control is None
-
-
 def test_failed_baseline_has_no_same_weights_and_no_bridges(project: SmallStudy) -> None:
     """What the baseline's weights give is not measured then."""
     project.edit_training("float32", 2, status="failed", reason="the loss is inf")
@@ -142,21 +135,6 @@ def test_bridge_that_was_not_needed_is_missing(project: SmallStudy) -> None:
     assert study.bridge_name(other, "train") == "_bridge_xla_on"
     assert study.bridge(other, "train") is None
     assert list(study.bridges) == [BRIDGE]
-
-
-def test_same_weights_that_could_not_be_evaluated_are_missing(project: SmallStudy) -> None:
-    (files.profile_dir("mixed_bfloat16") / "same_weights_2.npy").unlink()
-    files.write_manifest(files.profile_dir("mixed_bfloat16"))
-    candidate = project.load().candidates[1]
-    assert sorted(candidate.same_weights) == [1, 3]
-
-
-def test_same_weights_of_another_test_set_are_rejected(project: SmallStudy) -> None:
-    path = files.profile_dir("mixed_float16") / "same_weights_2.npy"
-    np.save(path, np.zeros((7, 4), np.float32))
-    files.write_manifest(path.parent)
-    with pytest.raises(ComparisonError, match=r"same_weights_2.npy has 7 rows and the test set has 1200 images"):
-        project.load()
 
 
 def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> None:
@@ -214,8 +192,3 @@ def test_missing_file_is_named(project: SmallStudy, path: str) -> None:
         project.load()
     assert isinstance(raised.value, DataError | CorruptFileError)
     assert "dvc repro" in str(raised.value)
-
-
-def test_empty_inference_table_can_be_read(project: SmallStudy) -> None:
-    project.remove_inference()
-    assert read_profile("float32").calls.empty

@@ -52,14 +52,6 @@ def test_interval_holds_the_truth_where_the_machine_drifts(repeats: int, factor:
     assert np.median(changes.p_values) < np.median(alone.p_values), "what all arms share does not hide a change"
 
 
-def test_arms_of_very_different_times_show_their_own_error() -> None:
-    before, after, copy = drawn(3, 4, 0.4, 0.0)
-    little = 0.01 * before
-    changes = paired_changes(little, after, 0.01 * copy)
-    assert changes.degrees == pytest.approx(3.0)
-    assert coverage(changes, 19.8) >= 0.935
-
-
 @pytest.mark.parametrize(("with_copy", "degrees"), [(5, 8.0), (4, 7.0), (3, 6.0), (2, 5.0), (1, 4.0)])
 def test_copy_in_fewer_repeats_adds_degrees_of_freedom(with_copy: int, degrees: float) -> None:
     before, after, copy = drawn(3, 5, 0.4, 0.5)
@@ -78,27 +70,12 @@ def test_p_values_are_uniform_where_nothing_changes() -> None:
     assert [float((p_values <= level).mean()) for level in levels] == pytest.approx(levels, rel=0.4)
 
 
-def test_error_may_be_a_share_of_other_times() -> None:
-    """What is left of two times is small, and its error is not a share of it."""
-    before, after, copy = drawn(3, 4, 0.4, 0.0)
-    levels = np.full((3, TIMES), 20.0)
-    changes = paired_changes(before - 20, after - 20, copy - 20, levels, least_sd=0.0)
-    assert changes.degrees == pytest.approx(6.0)
-    assert coverage(changes, 0.0) == pytest.approx(0.95, abs=0.012)
-
-
 def test_what_both_arms_share_in_a_repeat_cancels() -> None:
     drift = np.arange(4.0)[:, None]
     changes = paired_changes(10 + drift, 12 + drift)
     assert changes.deltas == pytest.approx([2.0])
     assert changes.standard_errors == pytest.approx([REPEAT_SD * np.hypot(11.5, 13.5) / 2])  # repeats may differ
     assert unpaired_changes(10 + drift, 12 + drift).standard_errors[0] > 0.5
-
-
-def test_what_no_step_has_does_not_change() -> None:
-    nothing = np.zeros((4, 1))
-    for changes in (paired_changes(nothing, nothing, nothing), unpaired_changes(nothing, nothing)):
-        assert (changes.deltas[0], changes.half_widths()[0]) == (0.0, 0.0)
 
 
 def test_single_repeat_shows_no_error() -> None:

@@ -24,7 +24,6 @@ from halfstep.stats.speedup import (
     Times,
     final_confidence,
     inference_speedup,
-    interquartile_mean,
     mean_over_occasions,
     shared_repeats,
     times_of_rounds,
@@ -221,14 +220,6 @@ def test_numbers_of_rounds_are_no_noise_one_at_a_time(counts: list[int], others:
     assert degrees < 2 if counts[0] == 26 else degrees > 2.5  # where one repeat has nearly all the weight
 
 
-def test_repeats_that_agree_one_at_a_time_have_no_error_however_many_rounds_they_have() -> None:
-    baseline, candidate = _rounds([[20.0] * 16, [20.0] * 12, [20.0] * 3]), _rounds([[10.0] * 9, [10.0] * 16, [10.0]])
-    speedup = train_speedup(baseline, candidate, interleaved=False)
-    assert speedup.ratio == pytest.approx(2.0)
-    assert speedup.standard_error == pytest.approx(0.0, abs=1e-12)
-    assert (speedup.rounds, speedup.processes) == (9 + 12 + 1, 3)
-
-
 def test_all_rounds_count_one_at_a_time() -> None:
     """A repeat weighs as much as the rounds of the arm with fewer of them, of which no round is left out."""
     baseline, candidate = _rounds([[20.0, 22.0, 60.0], [30.0]]), _rounds([[10.0], [14.0, 16.0], [99.0]])
@@ -238,24 +229,6 @@ def test_all_rounds_count_one_at_a_time() -> None:
     assert speedup.by_process[0].typical_log_ratio == pytest.approx(np.log(22 / 10))
     with pytest.raises(ComparisonError, match="no round in common"):
         train_speedup(candidate[candidate["process"] == 2], baseline, interleaved=False)
-
-
-def test_batch_sizes_that_differ_count_by_examples_one_at_a_time() -> None:
-    before, after = _rounds([[20.0, 40.0], [30.0]], steps=2), _rounds([[15.0], [22.5, 22.5]], steps=1)
-    speedup = train_speedup(before, after, batch_sizes=(32, 64), interleaved=False)
-    assert speedup.ratio == pytest.approx((30 + 30) / (15 + 22.5))
-
-
-def test_components_one_at_a_time_are_those_of_both_arms() -> None:
-    """Rounds that happen to rise and fall together say nothing: no covariance is taken off."""
-    generator = np.random.default_rng(3)
-    components = [train_speedup(*_alone(generator, [40, 20, 20, 40]), interleaved=False).components for _ in range(50)]
-    of_rounds, of_repeats = (np.sqrt(np.mean(np.square(item))) for item in zip(*filter(None, components), strict=True))
-    assert of_rounds == pytest.approx(np.sqrt(2) * 0.005, rel=0.05)
-    assert of_repeats == pytest.approx(np.sqrt(2) * REPEAT_SD, rel=0.05)  # at least
-    same = _rounds([(10 * np.exp(generator.normal(0, 0.01, 20))).tolist() for _ in range(4)])
-    together = train_speedup(same, same, interleaved=False).components or (0.0, 0.0)
-    assert together[0] == pytest.approx(np.sqrt(2) * 0.01, rel=0.2)
 
 
 def test_few_repeats_borrow_the_variance_of_the_others_one_at_a_time() -> None:
@@ -281,11 +254,6 @@ def test_repeats_of_different_length_keep_the_coverage_in_turns() -> None:
         speedup = Speedup(tuple(times), final_confidence(0))
         hits += speedup.low <= 1 <= speedup.high
     assert hits / 300 >= 0.93
-
-
-def test_interquartile_mean() -> None:
-    assert interquartile_mean(np.array([1, 2, 3, 5, 8, 13, 21, 1000])) == pytest.approx((3 + 5 + 8 + 13) / 4)
-    assert interquartile_mean(np.array([1, 2, 9])) == 2
 
 
 def test_interval_is_t_over_repeats_that_have_single_rounds() -> None:
@@ -360,21 +328,10 @@ def test_occasions_that_differ_by_more_decide_by_their_spread() -> None:
     assert mean_over_occasions([Occasion(0.1, Error(math.inf, 1)), Occasion(0.1, Error(0.01, 8))]).error.degrees == 1
 
 
-def test_confidence_is_that_of_the_occasion_with_the_most_looks() -> None:
-    occasions = [Occasion(0.1, Error(0.01, 8), confidence) for confidence in (0.96, 0.97, 0.95)]
-    assert mean_over_occasions(occasions).confidence == 0.97
-
-
 def test_noise_floor_is_the_larger_deviation() -> None:
     speedup = measured_speedup(1.0, -0.01, 0.01)
     assert speedup.noise_floor == pytest.approx(speedup.high - 1)
     assert speedup.noise_floor > 1 - speedup.low
-
-
-def test_inference_uses_the_counted_calls_of_one_batch_size() -> None:
-    speedup = inference_speedup(_calls([500.0, 4.0, 6.0]), _calls([700.0, 3.0, 2.0]), batch_size=1)
-    assert speedup.ratio == pytest.approx(2.0)
-    assert (speedup.rounds, speedup.candidate_time_ms) == (2, 2.5)
 
 
 @pytest.mark.parametrize(
