@@ -93,10 +93,6 @@ def verdicts(serving: Serving) -> dict[tuple[str, str], str | None]:
     return {(row.variant, row.format): row.verdict for row in serving.rows if row.verdict is not None}
 
 
-def test_study_without_the_stage_says_nothing_of_it(comparison: object, project: SmallStudy) -> None:
-    assert document_of(project.compare()).serving is None
-
-
 def test_fast_format_with_the_same_score_is_adopted_and_the_others_are_rejected(project: SmallStudy) -> None:
     """Of 1,200 images, int8 gets 176 more wrong; SavedModel is as fast as Keras. The adopted weights are judged."""
     write_served()
@@ -196,15 +192,6 @@ def test_reports_show_every_format_and_the_terminal_the_best(project: SmallStudy
     rows = report.cells(document, best_only=True)
     assert [row[:2] for row in rows] == [("float32", "Keras"), ("mixed_bfloat16", "LiteRT")]
     assert terminal_of(judging) is not None
-
-
-def test_what_disturbed_the_timing_of_the_formats_stands_below_their_table(project: SmallStudy) -> None:
-    text = "Other programs used 1.08 of 2 cores during the timing: stop them"
-    write_served(warnings=(text,))
-    document = document_of(project.compare())
-    assert document.serving is not None
-    assert document.serving.warnings == (text,)
-    assert f"{text}." in render_markdown(document)
 
 
 def test_damaged_file_is_named(project: SmallStudy) -> None:

@@ -91,11 +91,6 @@ def test_verdict_on_speed_only(
     assert judge(claims, [TRAIN], params) == {("a", TRAIN): ("inconclusive", None)}
 
 
-def test_helper_makes_the_requested_interval() -> None:
-    speedup = speedup_between(1.2, 1.4)
-    assert (speedup.low, speedup.high) == pytest.approx((1.2, 1.4), rel=1e-6)
-
-
 def test_p_is_the_largest_of_its_parts() -> None:
     fast, slower = measured_speedup(1.4, -0.02, 0.02, 0.01, -0.01), measured_speedup(1.1, -0.02, 0.02, 0.01, -0.01)
     same, unknown = _quality("same"), _quality("open")
