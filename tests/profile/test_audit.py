@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from halfstep.profile.audit import audit
 from halfstep.results.audit import ModelAudit
-from halfstep.tasks.float32_layers import keep
 from tests.mixed_float16 import mixed_float16 as mixed_float16
 
 L = keras.layers
@@ -73,15 +72,6 @@ def test_model_without_a_forward_pass_has_its_layers() -> None:
     model.dense.build((None, 4))
     (row,) = audit(model, np.zeros((1, 4), np.float32)).layers
     assert (row.type, row.multiplies) == ("Dense", False)
-
-
-def test_layers_that_stay_in_float32_are_not_among_those_in_16_bits() -> None:
-    x = inputs = keras.Input((8,))
-    for name in ("first", "kept"):
-        x = L.Dense(8, name=name)(x)
-    model = keras.Model(inputs, L.Dense(1, dtype="float32", name="last")(x))
-    keep(model, ["kept"])
-    assert list(audit(model, np.zeros((1, 8))).in_16_bits) == ["first"]
 
 
 def test_file_of_an_earlier_release_is_read() -> None:

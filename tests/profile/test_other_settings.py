@@ -71,14 +71,6 @@ def test_inference_is_not_measured_of_what_differs_in_training_alone(measurement
 
 
 @pytest.mark.slow
-def test_turns_of_another_batch_have_other_numbers_of_steps(measurement: Measurement) -> None:
-    steps = {name: {row.steps for row in record.times.rounds} for name, record in measurement.records.items()}
-    assert steps["float32"] == steps["mixed_bfloat16"] == steps[BRIDGE]
-    assert len(steps["float32_batch_32"]) == 1
-    assert steps["float32_batch_32"] < steps["float32"] or max(steps["float32_batch_32"]) < max(steps["float32"])
-
-
-@pytest.mark.slow
 def test_accounts_are_of_arms_whose_steps_have_as_many_examples(measurement: Measurement) -> None:
     accounts = {name: bool(record.times.account) for name, record in measurement.records.items()}
     expected = {"float32": True, "mixed_bfloat16": True, files.CONTROL: True, "float32_batch_32": False, BRIDGE: False}

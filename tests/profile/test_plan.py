@@ -12,11 +12,9 @@ from halfstep.params import ProfileParams
 from halfstep.profile.plan import (
     BUFFER_SHARE,
     FEWER_REPEATS,
-    FEWEST_REPEATS,
     INPUT_SHARE,
     MAX_STAGE_S,
     MIN_STAGE_S,
-    USUAL_REPEATS,
     Costs,
     Plan,
     best_rounds,
@@ -76,16 +74,6 @@ def test_stage_takes_a_quarter_longer_than_the_trainings_within_limits() -> None
     assert plan(5.0, trainings_s=3600.0).stage_s == MAX_STAGE_S
 
 
-def test_one_more_repeat_where_there_is_time_for_it() -> None:
-    assert plan(5.0).fewest_repeats == USUAL_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=2.0).fewest_repeats == FEWER_REPEATS
-
-
-def test_one_repeat_less_where_starts_would_take_most_of_the_time() -> None:
-    assert plan(5.0, trainings_s=0.0, start_s=15.0).fewest_repeats == FEWEST_REPEATS
-    assert plan(5.0, trainings_s=0.0, start_s=15.0, interleaved=False).fewest_repeats == FEWER_REPEATS
-
-
 def test_batches_of_start_up_are_used_up_where_steps_may_wait_for_their_input() -> None:
     waits, fast = (plan(5.0, input_time_ms=share * BUFFER_SHARE * 5.0) for share in (2.0, 0.5))
     assert (waits.drained_batches, fast.drained_batches) == (4, 0)
@@ -113,23 +101,6 @@ def test_number_in_the_parameters_overrides_the_plan() -> None:
     protocol = plan(5.0, profile)
     assert (protocol.steps_of(32), protocol.trace_steps, protocol.fewest_repeats) == (2, 5, 7)
     assert set(protocol.calls.values()) == {9}
-
-
-def test_short_traces_take_a_tenth_of_the_stage_or_are_four_in_all() -> None:
-    for step_ms in (1.0, 3.0, 50.0, 200.0):
-        protocol = plan(step_ms)
-        whole_s = protocol.fewest_repeats * protocol.account_s
-        assert 4 <= protocol.account_turns <= 6 * protocol.fewest_repeats
-        assert whole_s <= max(4.0, protocol.stage_s / 10) or protocol.account_turns == 4
-        turns = [protocol.account_turns_in(repeat) for repeat in range(protocol.fewest_repeats)]
-        assert sum(turns) == protocol.account_turns
-        assert max(turns) - min(turns) <= 1
-    slow = plan(2000.0, start_s=48.0)
-    assert (slow.account_steps, slow.fewest_repeats, slow.account_turns) == (1, 3, 4)
-    assert [slow.account_turns_in(repeat) for repeat in range(4)] == [1, 1, 2, 1]
-    assert [plan(ms).account_steps for ms in (3.0, 60.0, 170.0, 600.0)] == [48, 7, 2, 1]
-    quick = plan(3.0)
-    assert quick.account_steps == 4 * quick.steps_of(32)  # enough for four stretches as long as a turn
 
 
 @pytest.mark.parametrize("repeat_sd", [0.01, 0.03])

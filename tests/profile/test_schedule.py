@@ -113,10 +113,3 @@ def test_control_takes_part_as_long_as_it_costs_little() -> None:
     alone = plan(5.0, interleaved=False)
     taken = [schedule_of(alone, ProfileParams(), repeats=number)[0].takes_control(0.0, 1.0) for number in range(8)]
     assert taken == [True, True, False, False] * 2
-
-
-def test_earlier_timing_counts_for_the_seconds_and_not_for_the_stage() -> None:
-    asked = ProfileParams(max_seconds=20.0)
-    assert schedule_of(plan(5.0), asked, repeats=5, timing_s=20.0)[0].out_of() == "max_seconds"
-    assert schedule_of(plan(5.0), ProfileParams(), repeats=5, timing_s=200.0)[0].out_of() is None
-    assert schedule_of(plan(5.0), ProfileParams(), repeats=5, spent_s=1000.0)[0].out_of() == "time"
