@@ -23,7 +23,6 @@ from tests.small_study import (
     SmallStudy,
     predictions,
     raw_times,
-    settings_in_force,
     summary,
 )
 
@@ -127,14 +126,12 @@ def test_bridge_is_found_by_the_settings_in_force(project: SmallStudy) -> None:
     assert study.bridge(same, "train") is None
 
 
-def test_bridge_that_was_not_needed_is_missing(project: SmallStudy) -> None:
-    project.edit_profile("mixed_bfloat16", in_force=settings_in_force("mixed_bfloat16", xla=True))
-    study = project.load()
-    other = study.candidates[1].profile
-    assert other is not None
-    assert study.bridge_name(other, "train") == "_bridge_xla_on"
-    assert study.bridge(other, "train") is None
-    assert list(study.bridges) == [BRIDGE]
+def test_same_weights_of_another_test_set_are_rejected(project: SmallStudy) -> None:
+    path = files.profile_dir("mixed_float16") / "same_weights_2.npy"
+    np.save(path, np.zeros((7, 4), np.float32))
+    files.write_manifest(path.parent)
+    with pytest.raises(ComparisonError, match=r"same_weights_2.npy has 7 rows and the test set has 1200 images"):
+        project.load()
 
 
 def test_predictions_of_another_test_set_are_rejected(project: SmallStudy) -> None:

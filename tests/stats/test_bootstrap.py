@@ -55,14 +55,6 @@ def test_interval_is_that_of_scipy() -> None:
     assert (ours.end(z), ours.end(-z)) == pytest.approx(tuple(expected.confidence_interval), abs=0.1 * width)
 
 
-def test_bootstrap_of_a_mean_is_near_the_normal_interval() -> None:
-    y_true, before, after = predictions(0.1, examples=2000)
-    change = change_of(y_true, before, after, lambda y, p: -float(np.abs(y - p).mean()))
-    differences = np.abs(y_true - before) - np.abs(y_true - after)
-    expected = differences.mean() + np.array([-1.96, 1.96]) * differences.std() / np.sqrt(2000)
-    assert change.interval == pytest.approx(expected, abs=0.05 * np.ptp(expected))
-
-
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_p_belongs_to_the_interval(seeds: int) -> None:
     samples = [predictions(0.2, seed=0)] + [predictions(0.2 + 0.01 * seed) for seed in range(1, seeds)]
@@ -126,13 +118,6 @@ def test_dominating_examples_widen_the_interval() -> None:
     margin = -change.bootstrap.end(1.97)
     assert change.outcome(margin) == "not established"
     assert "so few test examples change the metric" in str(change.reason(margin))
-
-
-def test_skew_of_a_mean_is_skewness_by_root_n() -> None:
-    y_true, before, after = predictions(0.3, examples=180)
-    change = change_of(y_true, before, np.exp(after), lambda _, p: float(p.mean()))
-    assert abs(change.bootstrap.skew) <= change.bootstrap.effective_number**-0.5
-    assert change.bootstrap.skew == pytest.approx(stats.skew(np.exp(after) - before) / np.sqrt(180), rel=1e-6)
 
 
 def test_loss_in_a_few_examples_is_rarely_shown_as_the_same() -> None:

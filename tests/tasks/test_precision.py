@@ -176,17 +176,6 @@ def test_16_bit_output_is_refused(policy: str, found: str) -> None:
     )
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_int8_quantized_layer_is_refused_by_name(policy: str) -> None:
-    variant = Variant(policy=policy)
-    precision.activate(variant)
-    model = compiled()
-    model.quantize("int8", filters="head")
-    message = refused(model, variant)
-    assert f"layers are quantized: head (int8_from_{policy}); build the model without quantization" in message
-    assert "supported are float32, float16, bfloat16" in message
-
-
 @pytest.mark.parametrize("mode", ["int8", "int4/128", "float8", "gptq/4/128", "awq/4/128"])
 def test_layer_with_a_quantized_dtype_policy_is_refused(mode: str) -> None:
     dtype = f"{mode}_from_float32"

@@ -86,14 +86,6 @@ def test_arrays_of_an_iterator_are_found_by_their_values_and_batches_are_of_one_
     assert dataset.element_spec["input_01"].shape == (10, 1)
 
 
-def test_batches_of_a_python_function_have_the_rank_of_the_first() -> None:
-    data = tf.data.Dataset.range(3).map(lambda _: tf.numpy_function(lambda: X[:8], [], tf.float32))
-    with elements_kept() as elements:
-        _, dataset = _taken(lambda x: x, next(iter(data)), elements=elements)
-    assert dataset.element_spec["input_00"].shape.as_list() == [8, None]
-    assert len(list(dataset.take(3))) == 3
-
-
 def test_an_array_that_no_iterator_gave_is_one_batch() -> None:
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     with elements_kept() as elements:
@@ -109,13 +101,6 @@ def test_epoch_has_the_steps_of_the_loop_where_they_are_known(drop_remainder: bo
         finite, endless = (as_fit(lambda x: x, (next(iter(item)),), {}, elements) for item in (data, data.repeat()))
     assert finite["steps_per_epoch"] == 4 - drop_remainder
     assert endless["steps_per_epoch"] == 100
-
-
-def test_arrays_without_an_iterator_are_one_batch() -> None:
-    model, dataset = _taken(tf.function(Trainer().step), X[:8], Y[:8])
-    assert model.without_input
-    batch = next(iter(dataset))
-    assert {name: part.shape for name, part in batch.items()} == {"input_00": (8, 4), "input_01": (8, 1)}
 
 
 def test_plain_function_stays_eager() -> None:

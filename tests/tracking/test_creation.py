@@ -86,20 +86,6 @@ def test_new_store_is_like_the_one_that_mlflow_makes(here: Path, store_template:
     assert schemas[0] == schemas[1]
 
 
-@pytest.mark.parametrize("name", ["p%41", "p#x", "p%2Fq", "p%41#x y"])
-def test_checkout_with_any_name_has_nothing_beside_it(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    folder = here / name
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    tracker = Tracker(TrackingParams())
-    run = tracker.client.create_run(tracker._experiment_id)
-    (folder / "note.txt").write_text("kept")
-    tracker.client.log_artifact(run.info.run_id, "note.txt", "notes")
-    assert [path.name for path in here.iterdir()] == [name]
-    (artifact,) = folder.glob("mlruns/*/artifacts/notes/note.txt")
-    assert artifact.read_text() == "kept"
-
-
 def test_store_of_a_newer_mlflow_is_refused(here: Path, store_template: Path) -> None:
     path = here / "mlflow.db"
     path.write_bytes(store_template.read_bytes())
@@ -143,16 +129,6 @@ NAMES = [
     "a" * 300,
     "a" * 301,
 ]
-
-
-def test_names_of_metrics_stay_different() -> None:
-    assert len({logged_name(name) for name in NAMES}) == len(NAMES)
-    assert [logged_name(name) for name in ("val_accuracy", "top-5", "profiler/step_time_ms", "F1 macro")] == [
-        "val_accuracy",
-        "top-5",
-        "profiler/step_time_ms",
-        "F1 macro",
-    ]
 
 
 def test_metric_of_any_name_is_logged(here: Path, store_template: Path) -> None:

@@ -185,6 +185,15 @@ def recurrent() -> keras.Model:
     return network
 
 
+def test_layers_inside_of_layers_are_scanned() -> None:
+    network = recurrent()
+    network.optimizer.build(network.trainable_variables)
+    seen = scan(with_scale(network, 1024.0), BATCH)
+    assert {"both", "attention", "attention/query", "last"} <= set(seen.layers)
+    assert all(np.isfinite(item).all() for items in seen.gradients.values() for item in items)
+    assert overflow_of(network, BATCH) is None
+
+
 PLANTED = """
 class Scaled(keras.layers.Layer):
     def __init__(self, up, back, **options):
