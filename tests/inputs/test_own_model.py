@@ -85,6 +85,18 @@ def test_relative_imports_and_the_packages_of_the_module() -> None:
     assert found(dict(sources), "lib.nets.own:build") == sorted(set(sources) - {"lib/unused.py"})
 
 
+def test_imports_are_followed_through_cycles_and_names_of_a_star_import() -> None:
+    sources = {
+        "own.py": "import a",
+        "a.py": "import b\nfrom package import *",
+        "b.py": "import a, own",
+        "package/__init__.py": "__all__ = ['one', '../../x', 'name']",
+        "package/one.py": "import c",
+        "c.py": "",
+    }
+    assert found(dict(sources)) == sorted(sources)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"import other\ndef f(:", b"\xff\xfe", b"import other\0", b"x = " + b"(" * 5000, b"-" * 100_000 + b"1", b""],

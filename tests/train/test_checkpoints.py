@@ -149,6 +149,11 @@ def test_key_ignores_parameters_without_effect_on_the_result() -> None:
     )
 
 
+def test_key_depends_on_data_seed_and_variant() -> None:
+    keys = {checkpoint_key(PARAMS, *rest) for rest in [("float32", 0, "d"), ("float32", 1, "d"), ("float32", 0, "e")]}
+    assert len(keys | {checkpoint_key(PARAMS, "mixed_float16", 0, "d")}) == 4
+
+
 def test_key_depends_on_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key(PARAMS)
     assert key(PARAMS) == before
