@@ -44,7 +44,7 @@ _AMD_DEVICE = Path("/dev/kfd")  # of the driver that ROCm uses
 def unsupported_accelerator() -> str | None:
     """Says that this machine has, or its TensorFlow is made for, an accelerator other than NVIDIA's; else None."""
     for distribution, what in _UNSUPPORTED.items():
-        if _is_installed(distribution):
+        if any(metadata.distributions(name=distribution)):
             return unsupported_text(what, f"{distribution} is installed")
     return unsupported_text("AMD GPUs", f"{_AMD_DEVICE} exists") if _AMD_DEVICE.exists() else None
 
@@ -52,11 +52,3 @@ def unsupported_accelerator() -> str | None:
 def unsupported_text(what: str, evidence: str) -> str:
     """Says that a kind of accelerator is not supported, and how it was noticed."""
     return f"{what} are not supported, only NVIDIA GPUs ({evidence})"
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

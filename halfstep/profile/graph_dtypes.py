@@ -6,7 +6,8 @@ A profiler trace of a CPU has operations without data types; they are read from 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from halfstep.errors import ProfileError
@@ -37,9 +38,9 @@ def graph_dtypes(train_function: Callable[..., Any], iterator: Any) -> dict[str,
     graph = _traced_function(train_function).get_concrete_function(iterator).graph.as_graph_def()
     dtypes: dict[str, str] = {}
     ambiguous: set[str] = set()
-    for name, dtype in _typed_nodes(graph):
-        if dtypes.setdefault(name, dtype) != dtype:
-            ambiguous.add(name)
+    for node in chain(graph.node, *(function.node_def for function in graph.library.function)):
+        if (dtype := _dtype(node)) and dtypes.setdefault(node.name, dtype) != dtype:
+            ambiguous.add(node.name)
     return {name: dtype for name, dtype in dtypes.items() if name not in ambiguous}
 
 
@@ -49,15 +50,6 @@ def _traced_function(function: Callable[..., Any]) -> Any:
         if hasattr(candidate, "get_concrete_function"):
             return candidate
     raise ProfileError("the training step has no graph to read data types from: compile the model without run_eagerly")
-
-
-def _typed_nodes(graph: Any) -> Iterator[tuple[str, str]]:
-    bodies: Iterable[Any] = (graph.node, *(function.node_def for function in graph.library.function))
-    for nodes in bodies:
-        for node in nodes:
-            dtype = _dtype(node)
-            if dtype:
-                yield node.name, dtype
 
 
 def _dtype(node: Any) -> str | None:

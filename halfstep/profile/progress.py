@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from halfstep.profile.records import Measurement
 from halfstep.profile.schedule import Schedule
 from halfstep.profile.stopping_rule import StoppingRule
-from halfstep.stats.speedup import CONFIDENCE, Speedup
+from halfstep.stats.speedup import CONFIDENCE
 from halfstep.system import files
 from halfstep.words.text import joined, measure_label
 
@@ -56,12 +56,12 @@ class Progress:
             rule: that says both.
             goes_on: whether another repeat follows.
         """
-        speedups = rule.speedups().items()
-        for (candidate, measure), speedup in speedups:
+        for (candidate, measure), speedup in rule.speedups().items():
             ended = rule.endings.get((candidate, measure))
             state = f", {_ENDED[ended.ended_by]}" if ended else ""
-            ratio = f"{speedup.ratio:.2f}×{_half_width(speedup)}"
-            print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {ratio}{state}")
+            low, high = speedup.interval(CONFIDENCE)
+            width = f" ± {(high - low) / 2:.2f}" if high < 10 * speedup.ratio else ", not enough data yet"
+            print(f"{self._stage}:   {candidate}, {measure_label(measure)}: {speedup.ratio:.2f}×{width}{state}")
         count = self._measurement.repeats
         if goes_on:
             self._estimate()
@@ -88,11 +88,6 @@ class Progress:
         left_s = self._ends_s - self._printed_s
         left = f"; about {duration(left_s)} left" if left_s > 0 else ""
         print(f"{self._stage}: {what}{left}", flush=True)
-
-
-def _half_width(speedup: Speedup) -> str:
-    low, high = speedup.interval(CONFIDENCE)
-    return f" ± {(high - low) / 2:.2f}" if high < 10 * speedup.ratio else ", not enough data yet"
 
 
 def duration(seconds: float) -> str:

@@ -54,7 +54,7 @@ def protocol_of(
         other_load_cores=load.cores(),
         gpus=gpus,
         warnings=(
-            *_unused_gpus(records),
+            *filter(None, [next(iter(records.values())).settings.warning]),  # the other arms say the same
             *(line for name, record in records.items() for line in extras.warnings(name, record)),
             *repeated,
             *load.warnings(BUSY_SHARE),
@@ -62,12 +62,6 @@ def protocol_of(
             *_drift_warnings(drifting, measurement.repeats, records, baseline),
         ),
     )
-
-
-def _unused_gpus(records: Mapping[str, ArmRecord]) -> list[str]:
-    """What the first arm's worker warned of; the others say the same."""
-    warnings = [record.settings.warning for record in records.values()]
-    return [warnings[0]] if warnings and warnings[0] is not None else []
 
 
 def _drift_warnings(drifting: int, repeats: int, records: Mapping[str, ArmRecord], baseline: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
@@ -32,11 +32,10 @@ MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
 _RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
 _FILE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
-
-
-_MEASUREMENTS = TypeAdapter(Measurement)
+_MEASUREMENT = TypeAdapter(Measurement)
 _TIMES = TypeAdapter(dict[str, RawTimes])
 _LARGEST = TypeAdapter(dict[str, LargestBatch])
+_T = TypeVar("_T")
 
 
 class Repeats:
@@ -48,30 +47,32 @@ class Repeats:
 
     Attributes:
         folder: as above; what begins with a dot there is not of the measurement, and stays.
+        traces: the folder of the traces.
         measurement: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
     """
 
     def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
-        self.folder, self.asked = folder, dict(asked)
-        earlier = self._earlier()
-        self.measurement = earlier or Measurement(self.asked)
-        if earlier is None:
-            self._clear()
+        self.folder, self.traces, self.asked = folder, folder / "traces", dict(asked)
+        earlier = self._read(_FILE, _MEASUREMENT)
+        if earlier and earlier.repeats and (not earlier.finished or asks_for_more(self.asked, earlier.asked)):
+            self.measurement = earlier
+            self._read_times()
         else:
-            self._read_times(earlier)
-
-    @property
-    def traces(self) -> Path:
-        """The folder of the traces."""
-        return self.folder / "traces"
+            self.measurement = Measurement(self.asked)
+            self._clear()
 
     def save(self) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
-        self._write(_FILE, _MEASUREMENTS.dump_json(self.measurement))
+        self._write(_FILE, _MEASUREMENT.dump_json(self.measurement))
 
     def add(self, number: int) -> None:
         """Writes a complete repeat, and then the measurement that counts it."""
-        times = {name: _of_repeat(record.times, number) for name, record in self.measurement.records.items()}
+        times = {
+            name: RawTimes(
+                **{table: [row for row in rows if row.process == number] for table, rows in vars(record.times).items()}
+            )
+            for name, record in self.measurement.records.items()
+        }
         self._write(_repeat(number), _TIMES.dump_json(times))
         self.save()
 
@@ -89,54 +90,36 @@ class Repeats:
     @property
     def largest(self) -> dict[str, LargestBatch]:
         """The largest batches that this measurement found, by variant."""
-        try:
-            return _LARGEST.validate_json(self._read(_LARGEST_FILE))
-        except (OSError, ValueError):
-            return {}
+        return self._read(_LARGEST_FILE, _LARGEST) or {}
 
     def keep_largest(self, largest: dict[str, LargestBatch]) -> None:
         """Writes the largest batches so far."""
         self._write(_LARGEST_FILE, _LARGEST.dump_json(largest))
 
-    def _earlier(self) -> Measurement | None:
-        """A measurement whose results were not written, or from which more is asked than before."""
-        try:
-            measurement = _MEASUREMENTS.validate_json(self._read(_FILE))
-        except (OSError, ValueError):
-            return None
-        goes_on = not measurement.finished or asks_for_more(self.asked, measurement.asked)
-        return measurement if goes_on and measurement.repeats else None
-
-    def _read_times(self, measurement: Measurement) -> None:
+    def _read_times(self) -> None:
         """Reads the repeats; from the first damaged one on they are measured again."""
-        for number in range(measurement.repeats):
-            try:
-                times_by_arm = _TIMES.validate_json(self._read(_repeat(number)))
-            except (OSError, ValueError):
+        for number in range(self.measurement.repeats):
+            times_by_arm = self._read(_repeat(number), _TIMES)
+            if times_by_arm is None:
                 print(f"profile: {self.folder / _repeat(number)} is damaged; measured again from there", flush=True)
-                measurement.repeats = number
-                measurement.reopen()
+                self.measurement.repeats = number
+                self.measurement.reopen()
                 return
-            for name, times in times_by_arm.items():
-                if name in measurement.records:
-                    _extend(measurement.records[name].times, times)
+            for name in times_by_arm.keys() & self.measurement.records.keys():
+                for table, rows in vars(self.measurement.records[name].times).items():
+                    rows.extend(getattr(times_by_arm[name], table))
 
     def _clear(self) -> None:
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
-            if path.name.startswith("."):  # the lock
-                continue
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not path.name.startswith("."):  # the lock
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _read(self, name: str) -> bytes:
-        """The content of a file, which is compressed, and so has a checksum.
-
-        Raises:
-            ValueError: it is damaged.
-        """
+    def _read(self, name: str, content: TypeAdapter[_T]) -> _T | None:
+        """What a file holds, which is compressed and so has a checksum; None if it is absent or damaged."""
         try:
-            return zlib.decompress((self.folder / name).read_bytes())
-        except zlib.error as error:
-            raise ValueError(f"{name} is damaged") from error
+            return content.validate_json(zlib.decompress((self.folder / name).read_bytes()))
+        except (OSError, ValueError, zlib.error):
+            return None
 
     def _write(self, name: str, content: bytes) -> None:
         try:
@@ -148,15 +131,6 @@ class Repeats:
 
 def _repeat(number: int) -> str:
     return f"repeat-{number:03d}.json"
-
-
-def _of_repeat(times: RawTimes, number: int) -> RawTimes:
-    return RawTimes(**{name: [row for row in rows if row.process == number] for name, rows in vars(times).items()})
-
-
-def _extend(times: RawTimes, more: RawTimes) -> None:
-    for name, rows in vars(times).items():
-        rows.extend(getattr(more, name))
 
 
 def asks_for_more(asked: Mapping[str, float | None], before: Mapping[str, float | None]) -> bool:
@@ -179,11 +153,10 @@ def inputs_of(prepared_sha256: str | None, trained: Mapping[Any, Path], **others
         trained: folders of the trainings whose weights are used.
         others: what else.
     """
-    own = [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()]
     return {
         "machine": fingerprint.read(),
         "data": prepared_sha256,
-        "own": own,
+        "own": [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()],
         "trained": {key: files.sha256_file(folder / files.MANIFEST) for key, folder in trained.items()},
         **others,
     }
@@ -201,11 +174,10 @@ def measurement_key(
         code: the stage that measures.
     """
     left_out = {*_AMOUNTS} if with_occasion else {*_AMOUNTS, "occasion"}
-    train = settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"})
     parts = {
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),
-        "train": train,
+        "train": settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"}),
         "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
         "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,

@@ -49,11 +49,6 @@ class Schedule:
         self._more_s = 0.0
 
     @property
-    def most_repeats(self) -> int:
-        """Repeats after which measuring ends."""
-        return self._profile.processes or MAX_REPEATS
-
-    @property
     def _is_given(self) -> bool:
         """Whether the parameters say how many repeats and rounds there are, whatever time they take."""
         return bool(self._profile.processes and self._profile.rounds and not self._profile.max_seconds)
@@ -100,15 +95,13 @@ class Schedule:
 
         Before the fewest repeats, only `profile.processes` ends the measurement.
         """
-        if self._measurement.repeats >= self.most_repeats:
+        if self._measurement.repeats >= (self._profile.processes or MAX_REPEATS):
             return "rounds"
-        if self._profile.max_seconds:
-            is_up = self.left_s <= 0 and self._measurement.repeats >= self.plan.fewest_repeats
-            return "max_seconds" if is_up else None
-        if self._is_given:
+        if self._is_given or self._measurement.repeats < self.plan.fewest_repeats:
             return None
-        is_up = self.left_s < self.plan.shortest_repeat_s and self._measurement.repeats >= self.plan.fewest_repeats
-        return "time" if is_up else None
+        if self._profile.max_seconds:
+            return "max_seconds" if self.left_s <= 0 else None
+        return "time" if self.left_s < self.plan.shortest_repeat_s else None
 
     def narrowing(self, out_of: OutOf | None) -> float | None:
         """What more time would multiply the width of intervals with; None if measuring cannot go on.

@@ -77,7 +77,8 @@ def _first_round(records: Mapping[str, ArmRecord]) -> tuple[int, int]:
     """
     by_round: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records.values():
-        for process, rows in _by_process(record.times.rounds).items():
+        for process in {row.process for row in record.times.rounds}:
+            rows = [row for row in record.times.rounds if row.process == process]
             logs = np.log([row.round_time_ms / row.steps for row in rows])
             for row, deviation in zip(rows, logs - np.median(logs), strict=True):  # not all arms are in all rounds
                 by_round[process][row.round].append(deviation)
@@ -107,13 +108,6 @@ def _first_is_slower(by_process: NDArray[np.float64]) -> bool:
     first, rest = by_process[:, 0], by_process[:, 1:]
     error = np.sqrt(rest.var(axis=1, ddof=1).mean() * (1 + 1 / (rounds - 1)))
     return bool(np.median(first - rest.mean(axis=1)) > CLEARLY_SLOWER * error)
-
-
-def _by_process(rows: Iterable[Round]) -> dict[int, list[Round]]:
-    by_process: dict[int, list[Round]] = defaultdict(list)
-    for row in rows:
-        by_process[row.process].append(row)
-    return by_process
 
 
 def _has_trend(values: NDArray[np.float64]) -> bool:

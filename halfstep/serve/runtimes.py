@@ -112,8 +112,7 @@ def _outputs(interpreter: Any, names: Sequence[str]) -> list[Any]:
     details = interpreter.get_output_details()
     if len(details) == 1:
         return list(details)
-    runner = interpreter.get_signature_runner("serving_default")
-    by_name = runner.get_output_details()
+    by_name = interpreter.get_signature_runner("serving_default").get_output_details()
     by_index = {detail["index"]: detail for detail in details}
     return [by_index[by_name[name]["index"]] for name in _in_order(names)]
 
@@ -158,25 +157,16 @@ def _openvino(path: Path, threads: int) -> Predict:
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads}
     compiled = openvino.Core().compile_model(path, "CPU", settings)
-    places = {name: port for port in compiled.inputs for name in port.get_names()}
-    outputs = _returned(compiled.outputs)
+    places = {name.partition(":")[0]: port for port in compiled.inputs for name in port.get_names()}
+    returned = {name: port for port in compiled.outputs for name in port.get_names() if _RETURNED.fullmatch(name)}
+    # Outputs of other names are ends inside of the model, as of a causal mask.
+    outputs = [returned[name] for name in _in_order(returned)] or list(compiled.outputs)
 
     def predict(inputs: Arrays) -> list[NDArray[Any]]:
-        results = compiled({_port(places, number): array for number, array in enumerate(inputs)})
+        results = compiled({places[input_name(number)]: array for number, array in enumerate(inputs)})
         return [_float32(np.array(results[port])) for port in outputs]
 
     return predict
-
-
-def _returned(ports: Sequence[Any]) -> list[Any]:
-    """The ports of what the model returns, in its order; others are ends inside of it, as of a causal mask."""
-    port_by_name = {name: port for port in ports for name in port.get_names() if _RETURNED.fullmatch(name)}
-    return [port_by_name[name] for name in _in_order(port_by_name)] or list(ports)
-
-
-def _port(places: Mapping[str, Any], number: int) -> Any:
-    name = input_name(number)
-    return next(port for port_name, port in places.items() if port_name == name or port_name.partition(":")[0] == name)
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

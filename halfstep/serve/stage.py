@@ -45,7 +45,8 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
         print(f"serve: nothing is exported: {why}", flush=True)
         return
     with ExitStack() as stack:
-        protocol, prepared = _protocol(settings), files.verify_manifest(files.PREPARED)
+        alone = {"inference_batch_sizes": batch_sizes_of(settings), "find_max_batch": False}
+        protocol, prepared = settings.profile.model_copy(update=alone), files.verify_manifest(files.PREPARED)
         asked = repeats.amounts(protocol, settings.compare.min_speedup)
         kept = stack.enter_context(repeats.opened(_key(settings, prepared), asked, folder="serve"))
         _serve(settings, protocol, kept, prepared)
@@ -71,13 +72,6 @@ def _why_none(settings: Params) -> str | None:
     return None
 
 
-def _protocol(settings: Params) -> ProfileParams:
-    """How the formats are timed: as the variants are, in inference alone."""
-    return settings.profile.model_copy(
-        update={"inference_batch_sizes": batch_sizes_of(settings), "find_max_batch": False}
-    )
-
-
 def _key(settings: Params, prepared: str) -> str:
     """Digest of all that decides what is exported and timed."""
     folders = [files.train_dir(name, seed) for name, seed in trainings_of(settings)]
@@ -88,9 +82,9 @@ def _key(settings: Params, prepared: str) -> str:
 
 def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: str) -> None:
     """Exports and times, and writes all files but the manifest."""
-    folder, threads = (kept.folder / _EXPORTS).absolute(), _threads(settings)
+    baseline, folder = settings.compare.baseline, (kept.folder / _EXPORTS).absolute()
+    threads = settings.variants[baseline].threads or fingerprint.usable_cores()
     exported = exports_of(settings, folder, threads, prepared)
-    baseline = settings.compare.baseline
     graphs = timed_graphs(settings, exported)
     arms = dict(graphs.values())
     measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
@@ -107,10 +101,6 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
         ),
     )
     _write(served, measurement, exported, folder)
-
-
-def _threads(settings: Params) -> int:
-    return settings.variants[settings.compare.baseline].threads or fingerprint.usable_cores()
 
 
 def timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[str, Export]]:

@@ -75,9 +75,10 @@ def select(
         return Visible(_as_cuda_shows(chosen))
     candidates = tuple(part for gpu in usable for part in gpu.slices) or tuple(usable)
     are_alike = len({gpu.model for gpu in candidates}) == 1
-    answered = None if are_alike and model_only else _by_uuid(ask_cuda(), usable)
-    if answered is not None:
-        return Visible(tuple(answered))
+    answered = None if are_alike and model_only else ask_cuda()
+    known = {gpu.uuid[4:].lower(): gpu for whole in usable for gpu in (whole, *whole.slices)}
+    if answered is not None and all(name in known for name in answered):
+        return Visible(tuple(known[name] for name in answered))
     return Visible(_as_cuda_shows(chosen) if are_alike else candidates, candidates)
 
 
@@ -100,11 +101,3 @@ def _as_cuda_shows(chosen: Sequence[Gpu]) -> tuple[Gpu, ...]:
     gpus = [gpu.slices[0] if gpu.slices else gpu for gpu in chosen]
     slices = [gpu for gpu in gpus if gpu.parent is not None]
     return tuple(slices[:1] or gpus)
-
-
-def _by_uuid(uuids: Sequence[str] | None, usable: Sequence[Gpu]) -> list[Gpu] | None:
-    """The GPUs with these UUIDs; None if one of them is not known."""
-    known = {gpu.uuid[4:].lower(): gpu for whole in usable for gpu in (whole, *whole.slices)}
-    if uuids is None or not all(name in known for name in uuids):
-        return None
-    return [known[name] for name in uuids]

@@ -25,7 +25,8 @@ def notes(trace: Trace, conversion: Conversion, file_warnings: tuple[str, ...], 
         *_missing(conversion),
         *_steps(trace, hosts=len(conversion.host_overviews)),
         *_device(trace, conversion),
-        *_types(trace, has_graph),
+        *(_kernel_types(trace) if trace.kernels else ()),
+        *(_operation_types(trace, has_graph) if trace.device_type == "CPU" and not trace.kernels else ()),
         *(f"profiler: {message}" for message in _messages(conversion) if not _DROPPED.search(message)),
     )
     return replace(trace, warnings=tuple(dict.fromkeys(warnings)))
@@ -77,13 +78,6 @@ def _device(trace: Trace, conversion: Conversion) -> Iterator[str]:
             f"a GPU was used but the trace has no kernels (device planes: {planes}), so device times are absent: "
             "profiling may need the capability CAP_SYS_ADMIN or NVreg_RestrictProfilingToAdminUsers=0"
         )
-
-
-def _types(trace: Trace, has_graph: bool) -> Iterator[str]:
-    if trace.kernels:
-        yield from _kernel_types(trace)
-    elif trace.device_type == "CPU":
-        yield from _operation_types(trace, has_graph)
 
 
 def _kernel_types(trace: Trace) -> Iterator[str]:

@@ -111,7 +111,10 @@ def _instructions(program: bytes) -> dict[tuple[str, str], Instruction]:
             op_type = _text(instruction.metadata.op_type) or _NUMBER.sub("", operation.rpartition("/")[2])
             body = list(_body(instruction, by_id)) if instruction.opcode == b"fusion" else []
             factors = _own_factors(instruction, shapes) or [dtype for part in body for dtype in _factors(part)]
-            dtype = _common(factors) if factors else _dtype_of_largest(instruction, body, shapes)
+            if factors:
+                dtype = factors[0] if len(set(factors)) == 1 else None
+            else:
+                dtype = _dtype_of_largest(instruction, body, shapes)
             opcode = _text(instruction.opcode)
             by_name[name, _text(instruction.name)] = Instruction(operation, op_type, dtype, opcode, bool(factors))
     return by_name
@@ -125,10 +128,6 @@ def _module(program: bytes) -> Any:
         return _HLO().hlo_module
 
 
-def _common(factors: list[str]) -> str | None:
-    return factors[0] if len(set(factors)) == 1 else None
-
-
 def _dtype_of_largest(instruction: Any, body: list[Any], shapes: dict[int, Any]) -> str | None:
     """The type of the largest tensor that an instruction reads or writes.
 
@@ -137,7 +136,7 @@ def _dtype_of_largest(instruction: Any, body: list[Any], shapes: dict[int, Any])
         body: the computations of a fusion; empty for others.
         shapes: of its own computation, by the instructions' numbers.
     """
-    read = [one.shape for part in body[:1] for one in part.instructions if _is_input(one)]
+    read = [one.shape for part in body[:1] for one in part.instructions if one.opcode == b"parameter"]
     read = read or [shapes[number] for number in instruction.operand_ids if number in shapes]
     tensors = [tensor for shape in (*read, instruction.shape) for tensor in _tensors(shape)]
     sizes = [(prod(tensor.dimensions), _name(tensor)) for tensor in tensors]
@@ -165,10 +164,6 @@ def _own_factors(instruction: Any, shapes: dict[int, Any]) -> list[str]:
     """The types of both factors of an instruction; none if it is not a product."""
     numbers = instruction.operand_ids[:2] if instruction.opcode in _PRODUCTS else ()
     return [_name(shapes[number]) for number in numbers if number in shapes]
-
-
-def _is_input(instruction: Any) -> bool:
-    return bool(instruction.opcode == b"parameter")
 
 
 def _tensors(shape: Any) -> Iterator[Any]:

@@ -84,7 +84,8 @@ def _shared(segments: Iterable[Segment]) -> tuple[dict[Operation, float], int]:
     shares: dict[Operation, float] = defaultdict(float)
     running: Counter[Operation] = Counter()
     threads = busy = clock = 0
-    for time, change, operation in sorted(_bounds(segments), key=lambda bound: bound[0]):
+    bounds = [(time, change, one.operation) for one in segments for time, change in ((one.start, 1), (one.end, -1))]
+    for time, change, operation in sorted(bounds, key=lambda bound: bound[0]):
         if threads:
             busy += time - clock
             for other, number in running.items():
@@ -94,9 +95,3 @@ def _shared(segments: Iterable[Segment]) -> tuple[dict[Operation, float], int]:
         if not running[operation]:
             del running[operation]
     return dict(shares), busy
-
-
-def _bounds(segments: Iterable[Segment]) -> Iterator[tuple[int, int, Operation]]:
-    for segment in segments:
-        yield segment.start, 1, segment.operation
-        yield segment.end, -1, segment.operation

@@ -72,22 +72,17 @@ def convert(paths: Sequence[Path], timeout_s: float) -> Conversion:
         _run_child(paths[0], [str(result), *map(str, links)], timeout_s)
         document = json.loads(result.read_text(encoding="utf-8"))
     if "error" in document:
-        raise TraceError(_with_own_names(document["error"], links, paths))
-    document["scan"] = Scan(**_with_tuples(document["scan"]))
+        for link, path in zip(links, paths, strict=True):
+            document["error"] = document["error"].replace(str(link), str(path))
+        raise TraceError(document["error"])
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document["scan"].items()
+    }
+    document["scan"] = Scan(**fields)
     document["operations"] = [Operation(*values) for values in document["operations"]]
     document["overview"] = Overview(**document["overview"])
     document["host_overviews"] = [Overview(**overview) for overview in document["host_overviews"]]
     return Conversion(**document)
-
-
-def _with_own_names(error: str, links: Sequence[Path], paths: Sequence[Path]) -> str:
-    for link, path in zip(links, paths, strict=True):
-        error = error.replace(str(link), str(path))
-    return error
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def _link(paths: Sequence[Path], folder: Path) -> list[Path]:
@@ -128,7 +123,8 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
     peaks: dict[str, int] = {}
     for path in paths:  # this tool takes one host at a time
         for part in _tool_tables([path], "memory_profile"):
-            for allocator, peak in _peaks(part):
+            for allocator, entry in part.get("memoryProfilePerAllocator", {}).items():
+                peak = int(entry.get("profileSummary", {}).get("peakStats", {}).get("peakBytesInUse", 0))
                 peaks[allocator] = max(peak, peaks.get(allocator, 0))
     return {
         "overview": overview,
@@ -165,13 +161,6 @@ def _tool_tables(paths: list[Path], tool: str) -> list[dict[str, Any]]:
     data, _ = raw_to_tool_data.xspace_to_tool_data([str(path) for path in paths], tool, {"use_saved_result": False})
     parsed = json.loads(data) if data else []
     return parsed if isinstance(parsed, list) else [parsed]
-
-
-def _peaks(profile: dict[str, Any]) -> list[tuple[str, int]]:
-    return [
-        (allocator, int(entry.get("profileSummary", {}).get("peakStats", {}).get("peakBytesInUse", 0)))
-        for allocator, entry in profile.get("memoryProfilePerAllocator", {}).items()
-    ]
 
 
 def main(arguments: list[str]) -> int:
