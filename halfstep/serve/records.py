@@ -1,10 +1,9 @@
-"""What the processes of the stage are given, run and answer. Does not import TensorFlow."""
+"""What the processes of the stage are given, and what they answer. Does not import TensorFlow."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -87,11 +86,3 @@ class ServedTrial(Trial):
     inputs: Path = Path()
     threads: int = 1
     parameters: int = 0
-
-
-def serve_format(connection: Connection, trial: Trial) -> None:
-    """Answers the calls of the parent, as the workers of `profile` do."""
-    from halfstep.profile import worker  # imports TensorFlow, which the parent must not do
-    from halfstep.serve.worker import FormatWorker
-
-    worker.serve(connection, FormatWorker, trial)

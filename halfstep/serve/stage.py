@@ -21,7 +21,8 @@ from halfstep.results.serving import SERVING, Export, Served, nothing_served, wr
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
 from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
-from halfstep.serve.records import INPUTS, Exported, ServedTrial, serve_format
+from halfstep.serve.process import serve_format
+from halfstep.serve.records import INPUTS, Exported, ServedTrial
 from halfstep.system import files
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
