@@ -263,6 +263,10 @@ class Case:
         assert self._judging is not None, "it is a profile by itself"
         return self._judging
 
+    def side(self, ratio: Speedup | Ratio) -> Side:
+        """On which side of `compare.min_speedup` an interval lies; of a profile by itself, of 1."""
+        return ratio.side(self.min_speedup)
+
     # Numbers
 
     @property

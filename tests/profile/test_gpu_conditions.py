@@ -287,7 +287,7 @@ class FakeWorker:
 
     def go_on(self) -> None: ...
 
-    def call(self, method: str, *arguments: Any) -> Any:
+    def call(self, kind: type, method: str, *arguments: Any) -> Any:
         return {"times_continued": 0, "train_round": 10.0, "infer": [1.0, 2.0]}[method]
 
 

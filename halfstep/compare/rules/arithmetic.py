@@ -57,7 +57,7 @@ def slow_in_16bit(case: Case) -> Reason | None:
     if precision is None or not case.is_16bit:
         return None if case.lacks_instructions else _one_slower_type(case)
     change, rows = case.moved or (None, [])
-    dtype, side = case.compute.name, case.judging.side(precision)
+    dtype, side = case.compute.name, case.side(precision)
     runs = f"a training step runs at {precision.ratio:.2f}× the speed ({interval_text(precision)})"
     measured = {"speedup_train": precision.ratio, "low": precision.low, "high": precision.high}
     slower_ms = precision.candidate_time_ms - precision.baseline_time_ms  # a reason never explains more
