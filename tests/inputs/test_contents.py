@@ -3,12 +3,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dvc_data.hashfile.cache import Timeout  # type: ignore[attr-defined]
+from dvc_data.hashfile.state import State
 
 from halfstep.inputs import contents
 from halfstep.inputs.contents import MEMORY, Contents
@@ -158,3 +161,23 @@ def test_interrupted_reading_remembers_what_it_read(
     opened.clear()
     assert read(folder)["a"] == sha256("a")
     assert opened == ["b"]
+
+
+@pytest.mark.parametrize("entry", ["{", "[]", "{}", '{"checksum": 1, "hash_info": 1}'])
+def test_damaged_entry_is_not_used(folder: Path, entry: str) -> None:
+    first = read(folder)
+    with sqlite3.connect(DATABASE) as other:
+        other.execute("UPDATE Cache SET value = ?", (entry,))
+    assert read(folder) == read(folder) == first
+
+
+def test_locked_memory_is_done_without(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object) -> object:
+        raise Timeout("database is locked")
+
+    first = read(folder)
+    with monkeypatch.context() as patches:
+        patches.setattr(State, "get_many", locked)
+        patches.setattr(State, "save_many", locked)
+        assert read(folder) == first
+    assert DATABASE.is_file()

@@ -248,3 +248,10 @@ def test_what_a_task_depends_on(repository: Path) -> None:
     (repository / "images" / "1.png").write_text("y")
     second = digests()
     assert all(second[path] != first[path] for path in paths)
+
+
+def test_folder_whose_files_cannot_be_examined_is_listed(pictures: Path, request: pytest.FixtureRequest) -> None:
+    (pictures / "dog").chmod(0o644)  # its names can be read, and nothing else
+    (pictures / "cat" / "1.png").chmod(0)
+    request.getfixturevalue("as_nobody")
+    assert source_digest(FOLDER)["files"] == 2

@@ -254,3 +254,17 @@ def test_uuids_of_cuda_are_those_of_nvml() -> None:
     assert cuda.uuids(FakeCuda(octets, bytes(16))) == [t4().uuid[4:], "00000000-0000-0000-0000-000000000000"]
     with pytest.raises(OSError, match="cuInit returned 100"):
         cuda.uuids(FakeCuda(status=100))
+
+
+def test_partitioned_gpu_without_slices_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = partitioned_a100()
+    whole.slices = []
+    install(monkeypatch, whole)
+    assert gpus.visible({}).gpus == ()
+    assert len(gpus.installed()) == 1
+
+
+def test_query_that_is_not_supported_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, Device(name="NVIDIA GB10", uuid="GPU-00000000-0000-0000-0000-000000000002"))
+    (gpu,) = fingerprint.gpus()
+    assert set(gpu) == {"name", "driver", "driver_cuda"}  # it has no memory of its own

@@ -189,3 +189,17 @@ def test_missing_file_is_named(project: SmallStudy, path: str) -> None:
         project.load()
     assert isinstance(raised.value, DataError | CorruptFileError)
     assert "dvc repro" in str(raised.value)
+
+
+def test_failed_baseline_has_no_control(project: SmallStudy) -> None:
+    project.edit_training("float32", 2, status="failed", reason="the loss is inf")
+    study = project.load()
+    assert study.baseline.profile is None
+    assert study.control is None
+
+
+def test_same_weights_that_could_not_be_evaluated_are_missing(project: SmallStudy) -> None:
+    (files.profile_dir("mixed_bfloat16") / "same_weights_2.npy").unlink()
+    files.write_manifest(files.profile_dir("mixed_bfloat16"))
+    candidate = project.load().candidates[1]
+    assert sorted(candidate.same_weights) == [1, 3]

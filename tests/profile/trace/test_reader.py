@@ -406,3 +406,23 @@ def test_file_that_is_not_a_trace_is_rejected_in_one_line(case: str, xspaces: Mo
 def test_conversion_has_a_time_limit(xspaces: ModuleType, save: Save) -> None:
     with pytest.raises(TraceError, match=r"took over 0\.01 s"):
         read_trace(save(xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])), timeout_s=0.01)
+
+
+def test_copies_of_rocm_are_no_compute(xspaces: ModuleType, save: Save) -> None:
+    names = ("nvjet_hsh_128x128_64x4_1x2_h_bz_TNT", "__amd_rocclr_copyBuffer.kd", "__amd_rocclr_fillBufferAligned.kd")
+    trace = read_trace(save(xspaces.gpu_space([xspaces.Kernel(name, 100) for name in names])))
+    assert [kernel.kernel for kernel in trace.kernels] == [names[0]]
+
+
+def test_dropped_traces_are_reported(xspaces: ModuleType, save: Save) -> None:
+    space = xspaces.gpu_space([xspaces.Kernel("ampere_sgemm_128x64_tn", 300)])
+    space.stat("/device:GPU:0", "dropped_traces", 7)
+    assert [warning for warning in read_trace(save(space)).warnings if "dropped 7 traces" in warning]
+
+
+def test_operations_outside_the_graph_are_not_in_the_denominator(cpu_space: Any, save: Save) -> None:
+    graph = {name: dtype for name, dtype in CPU_GRAPH.items() if name != "model/step/LogicalAnd"}
+    trace = read_trace(save(cpu_space), graph)
+    assert trace.metrics()["profiler/compute_16bit_percent"] == pytest.approx(75)
+    assert trace.matched_percent == pytest.approx(80)
+    assert any("only 80.0 %" in warning for warning in trace.warnings)
