@@ -66,6 +66,12 @@ def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that a test calls has none of pytest's, nor those of a program before it."""
+    monkeypatch.setattr(sys, "argv", sys.argv[:1])
+
+
+@pytest.fixture(autouse=True)
 def decoders_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restores Pillow's limit of pixels, which decoding sets for its process."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
