@@ -10,7 +10,7 @@ import pytest
 from halfstep.errors import DataError
 from halfstep.results.comparison import Candidate
 from halfstep.words.text import TRAIN
-from tests.gallery.conftest import KNOWN, Make, scaled
+from tests.gallery.conftest import KNOWN, Make
 from tools.gallery import page, studies
 from tools.gallery.merging import by_machine
 from tools.gallery.picture import COLOURS, svg
@@ -90,19 +90,6 @@ def test_picture_has_a_solid_background_a_panel_a_machine_and_colours_of_verdict
     assert COLOURS["reject"] in text
     for name in ("AMD EPYC, 2 cores", "NVIDIA H100", "small CNN, 32 px", "mixed_float16"):
         assert f"<!-- {name} -->" in text
-
-
-def test_other_change_is_in_the_table_only(folder: Path, make: Make) -> None:
-    """The question is the precision: a larger batch has no place in the picture, however fast it is."""
-    result = make()
-    candidates = {**result.comparison.candidates}
-    fast = scaled(candidates["mixed_bfloat16"], 3.0).model_copy(update={"sentence": "A larger batch."})
-    candidates["float32_batch_128"] = fast
-    both = result.model_copy(update={"comparison": result.comparison.model_copy(update={"candidates": candidates})})
-    text = page.render(shown(both), studies.read())
-    assert f"|  | float32\\_batch\\_128 | {times_of(fast)} |" in text
-    assert "A larger batch." not in text
-    assert "<!-- float32_batch_128 -->" not in picture(both)
 
 
 def test_rows_replace_what_is_between_the_markers(root: Path) -> None:

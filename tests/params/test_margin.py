@@ -9,14 +9,6 @@ from halfstep.params import CompareParams, parse, quality_margin_for
 
 
 @pytest.mark.parametrize(
-    ("name", "declared", "margin"),
-    [("accuracy", None, 0.01), ("accuracy", 0.02, 0.02), ("iou", 0.02, 0.02), ("negative_error", 25.0, 25.0)],
-)
-def test_margin_of_a_score(name: str, declared: float | None, margin: float) -> None:
-    assert quality_margin_for(name, CompareParams(quality_margin=declared)) == margin
-
-
-@pytest.mark.parametrize(
     ("name", "declared", "line"),
     [
         (

@@ -235,13 +235,6 @@ def test_step_that_cannot_be_taken_is_one_line(project: ScriptProject, step: str
     assert message in done.stderr
 
 
-def test_two_seeds_differ_in_weights_alone(project: ScriptProject) -> None:
-    project.write({"train": {"seeds": [0, 5]}})
-    project.passed("prepare")
-    first, second = project.train(seed=0), project.train(seed=5)
-    assert first["initial_weights"] != second["initial_weights"]
-
-
 DIFFERING = {  # from run to run: code before fit, its arguments, what is said, and whether quality is compared
     "unseeded split": (
         "order = np.random.default_rng().permutation(len(x))\nx, y = x[order], y[order]",

@@ -34,21 +34,6 @@ def test_open_file_is_not_changed_by_a_write(tmp_path: Path) -> None:
         assert reader.read() == "old"
 
 
-def test_old_file_is_unchanged_if_the_block_raises(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("old")
-
-    def interrupted() -> None:
-        with files.atomic_path(path) as temporary_path:
-            temporary_path.write_text("half of the ne")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        interrupted()
-    assert path.read_text() == "old"
-    assert names(tmp_path) == {"table.csv"}
-
-
 def test_full_disk_gives_one_line_and_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("old")

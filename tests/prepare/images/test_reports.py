@@ -10,10 +10,8 @@ import pytest
 from halfstep.errors import printable
 from halfstep.params import DataParams
 from halfstep.prepare.images.pipeline import prepare
-from halfstep.prepare.images.reports import rejections_csv
-from halfstep.prepare.images.source import Rejection
 from halfstep.results.prepared import PreparedInfo
-from tests.hostile_names import FORMULAS, NAMES
+from tests.hostile_names import NAMES
 from tests.prepare.images.conftest import Draw
 
 FOLDERS = [name for name in NAMES if "/" not in name and len(name.encode()) < 256]
@@ -55,9 +53,3 @@ def test_spreadsheet_computes_no_name(pictures: Path, tmp_path: Path) -> None:
     rejected = first_column(tmp_path / "out" / "rejected.csv")
     assert len(rejected) == len(FOLDERS)
     assert [path for path in rejected if path[0] in "=@＝+-"] == []  # noqa: RUF001
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_rejected_files_are_listed_as_text(name: str) -> None:
-    (_, row) = csv.reader(rejections_csv([Rejection(name, "-reason")]).splitlines())
-    assert row == [f"'{name}", "'-reason"]
