@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halfstep.errors import TaskError
+from halfstep.errors import PrecisionError, TaskError
 from halfstep.system.telling import tell
 from halfstep.tasks import precision
 from halfstep.tasks.user_code import REPEAT, UNEVEN
@@ -56,7 +56,7 @@ class EpochRecorder(keras.callbacks.Callback):
 
     Args:
         listeners: called with each `Epoch` when it ends.
-        steps: training steps in an epoch.
+        steps: training steps in an epoch; None for a script's, of which Keras knows the number, or nobody.
         epochs: epochs of earlier sessions.
         elapsed_s: seconds that earlier sessions spent on the next epoch.
     """
@@ -64,14 +64,14 @@ class EpochRecorder(keras.callbacks.Callback):
     def __init__(
         self,
         listeners: tuple[Callable[[Epoch], None], ...],
-        steps: int,
+        steps: int | None,
         epochs: tuple[Epoch, ...] = (),
         elapsed_s: float = 0.0,
     ) -> None:
         super().__init__()
         self.epochs: list[Epoch] = list(epochs)
         self._listeners, self._steps, self._earlier_s = listeners, steps, elapsed_s
-        self._started_s = 0.0
+        self._started_s, self._applied_before = 0.0, 0
         self.listener_time_s = 0.0  # for example of the tracking server; not part of the training time
 
     @property
@@ -81,6 +81,8 @@ class EpochRecorder(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Starts the clock."""
+        if self._steps is None and self.model.optimizer:
+            self._applied_before = self._applied
         self._started_s = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -101,10 +103,26 @@ class EpochRecorder(keras.callbacks.Callback):
             listener(row)
         self.listener_time_s += time.perf_counter() - ended_s
 
-    def _skipped_steps(self, epoch: int) -> int:
-        """All steps so far, minus those that the optimizer applied, minus those that earlier epochs skipped."""
-        applied = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-        return (epoch + 1) * self._steps - applied - sum(row.skipped_steps or 0 for row in self.epochs)
+    @property
+    def _applied(self) -> int:
+        """Steps that the optimizer has applied so far."""
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+
+    def _skipped_steps(self, epoch: int) -> int | None:
+        """Those of the epoch; None where nobody knows how many it has.
+
+        Raises:
+            PrecisionError: there are fewer than none, or more than the epoch has.
+        """
+        if self._steps is None:
+            steps = self.params["steps"]
+            skipped = None if steps is None else steps - (self._applied - self._applied_before)
+        else:
+            steps = self._steps
+            skipped = (epoch + 1) * steps - self._applied - sum(row.skipped_steps or 0 for row in self.epochs)
+        if skipped is not None and not 0 <= skipped <= steps:
+            raise PrecisionError(f"epoch {epoch + 1} has {steps} steps, of which {skipped} were skipped for overflow")
+        return skipped
 
 
 @dataclass(frozen=True)

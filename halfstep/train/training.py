@@ -185,7 +185,8 @@ def _callbacks(
     listeners: tuple[Callable[[Epoch], None], ...], session: Session, settings: TrainParams, ready: ReadyTask
 ) -> Callbacks:
     steps = 1 if ready.own_fit else ready.training.steps_per_epoch  # a script's epochs may differ
-    recorder = EpochRecorder(listeners, steps, session.start.epochs, session.start.epoch_time_s)
+    counted = None if ready.own_fit else steps
+    recorder = EpochRecorder(listeners, counted, session.start.epochs, session.start.epoch_time_s)
     nan_guard = StopWhenNotFinite(steps, session.start.not_finite_step)
     checkpointer = CheckpointCallback(recorder, nan_guard, session, settings, ready.training)
     return Callbacks(recorder, nan_guard, checkpointer)
