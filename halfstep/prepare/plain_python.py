@@ -10,18 +10,23 @@ from pathlib import Path
 
 from halfstep.inputs import notebook
 from halfstep.params import TaskParams
+from halfstep.system import sealing
 from halfstep.system.imports import ROOT
-from halfstep.tasks.script_tracking import OFF, STORE, libraries_of
 
 _MOST_S = 600.0
-# Its arguments: the root of this project, a dtype policy, the file for what the script raises, the folders of the
-# script's modules, -m or nothing, the script and its command line. It ends at the first call of `fit`, and uses
-# halfstep's code when the script has failed.
+# Its arguments: the root of this project, the folder of the pipeline, a dtype policy, the file for what the script
+# raises, the folders of the script's modules, -m or nothing, the script and its command line. It ends at the first call
+# of `fit`. Of halfstep's code it uses what leaves the user's files as they were, and more when the script has failed.
 _PROGRAM = """
-import os, runpy, sys
-root, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
-sys.argv[0], sys.path[:1] = script, folders.split(os.pathsep)
+import os, pathlib, runpy, sys
+root, place, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
+sys.path.insert(0, root)
+from halfstep.system import native_writes, sealing, trackers
+sys.argv[0], sys.path[:2] = script, folders.split(os.pathsep)
 import keras
+sealing.seal(pathlib.Path(place), folders.split(os.pathsep))
+native_writes.report()
+trackers.silenced().__enter__()
 keras.Model.__mro__[next(n for n, kind in enumerate(keras.Model.__mro__) if "fit" in vars(kind))].fit = (
     lambda *_, **__: os._exit(0)
 )
@@ -44,8 +49,7 @@ except BaseException as error:
 def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | None:
     """What a script raises before `fit` in plain Python, in one line; None if it raises nothing.
 
-    None also for scripts that track by themselves, which would log this, and for those with a loop of their own, which
-    would train.
+    None also for those with a loop of their own, which would train.
 
     Args:
         task: whose script has failed.
@@ -55,18 +59,17 @@ def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | N
     module, path = task.script_module, task.script_path
     if path.suffix == notebook.SUFFIX:
         path = logs.absolute() / f"{path.stem}.py"
-    if task.step is not None or libraries_of(path, task.script_path.parent):
+    if task.step is not None:
         return None
     folders = os.pathsep.join(map(str, task.import_folders))
     with tempfile.TemporaryDirectory(prefix="halfstep-") as folder:
         raised = os.path.join(folder, "raised.txt")  # noqa: PTH118  for a command line
         script = str(path) if module is None else module
-        command = [sys.executable, "-c", _PROGRAM, str(ROOT), policy, raised, folders, "" if module is None else "-m"]
+        command = [sys.executable, "-c", _PROGRAM, str(ROOT), str(Path.cwd()), policy, raised, folders]
         try:
             subprocess.run(
-                [*command, script, *task.command_line],
+                [*command, "" if module is None else "-m", script, *task.command_line],
                 cwd=task.script_folder,
-                env={**os.environ, **OFF, STORE: f"sqlite:///{folder}/mlflow.db"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_MOST_S,
@@ -76,3 +79,5 @@ def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | N
                 return stream.read()
         except (OSError, subprocess.TimeoutExpired):
             return None
+        finally:
+            sealing.undo(Path.cwd())

@@ -18,7 +18,7 @@ from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.params import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
-from halfstep.system import files
+from halfstep.system import files, sealing
 from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.tasks.trial import FITS, SCRIPT_LOGS, Trial
@@ -98,6 +98,7 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
         TaskError: the task cannot be used; the message says why.
     """
     shutil.rmtree(directory / FITS, ignore_errors=True)
+    sealing.forget_lent(Path.cwd())
     directory.mkdir(parents=True, exist_ok=True)
     with servers(_PROGRAM, (settings.variants[name] for name in settings.train.variants)):
         inspections = _Inspections(settings, directory)

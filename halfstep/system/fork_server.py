@@ -21,13 +21,15 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
-from halfstep.system import interpreters
+from halfstep.system import interpreters, sealing
 from halfstep.system.imports import search_path
 from halfstep.system.locking import private_folder
 from halfstep.system.supervision import die_with_parent
 
+_END_S = 2.0  # for processes that have been killed
 PRELOADED = ["halfstep.profile.worker"]  # it imports TensorFlow
 
 _servers: dict[tuple[frozenset[tuple[str, str]], str | None], forkserver.ForkServer] = {}
@@ -155,6 +157,8 @@ def _kill_servers() -> None:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+    if _servers:
+        sealing.undo(Path.cwd(), wait_s=_END_S)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from halfstep.errors import TaskError
 from halfstep.params import TaskParams
-from halfstep.system import files
+from halfstep.system import files, sealing
 from halfstep.tasks import user_code
 from halfstep.tasks.output import output_to
 from halfstep.tasks.task import Task
@@ -37,9 +37,12 @@ def build(task: TaskParams, *, batch_size: int, seed: int, quiet: bool = False) 
         if DIRECTORY in inspect.signature(function).parameters:
             keywords[DIRECTORY] = files.PREPARED.absolute()
         _require_keywords(function, keywords)
+        if multiprocessing.parent_process() is not None:  # else the stage itself, which seals its training
+            user_code.seal([task.module_folder])
         log = files.WORK_DIR / "task" / f"{multiprocessing.current_process().name}.txt"
         with output_to(log.absolute()) if quiet else nullcontext():
             result = function(**keywords)
+        sealing.reached_fit()
     if not isinstance(result, Task):
         raise TaskError(f"{subject} returned {type(result).__name__}; it must return a halfstep.tasks.Task")
     return result

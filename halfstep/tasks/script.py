@@ -33,8 +33,8 @@ from halfstep.inputs.closure import parsed, source_of
 from halfstep.inputs.own_model import USE_A_STEP
 from halfstep.inputs.own_model import script_files as script_files_of
 from halfstep.params import TaskParams
-from halfstep.system import files
-from halfstep.tasks import script_files, script_tracking, step_call, user_code
+from halfstep.system import files, sealing, trackers
+from halfstep.tasks import script_files, step_call, user_code
 from halfstep.tasks.output import output_to
 from halfstep.tasks.trial import CallSite, Trial
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
@@ -117,7 +117,7 @@ def is_left() -> bool:
 
     Removes the script's temporary files, which nobody else will.
     """
-    script_tracking.remove()
+    trackers.remove()
     if _state.temporary is not None:
         shutil.rmtree(_state.temporary, ignore_errors=True)
     return _state.stack is not None
@@ -181,8 +181,7 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     _decide_policy(trial.variant.policy)
     _decide_seeds(trial.seed)
     _take_strategies_of_one_device()
-    if libraries := script_tracking.libraries_of(path, task.script_path.parent):
-        _state.replaced.append(f"its tracking with {joined(libraries)}: what it logs by itself is thrown away")
+    user_code.seal((task.script_folder, *task.import_folders))
     result = None
     try:
         os.chdir(task.script_folder)
@@ -190,9 +189,8 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
             subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True
         )
         alone = script_files.one_at_a_time(str(path), folder.absolute())
-        tracked = script_tracking.apart(libraries)
         kept = step_call.elements_kept() if task.step else nullcontext(step_call.Elements())
-        with explained, output_to(log), tracked, alone, _temporary_files_kept(), kept as elements:
+        with explained, output_to(log), trackers.silenced() as met, alone, _temporary_files_kept(), kept as elements:
             result = stack.switch()
     except TaskError as error:
         if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
@@ -209,6 +207,9 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     if stack.dead:
         raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
     _state.stack = stack
+    sealing.reached_fit()
+    if met:
+        _state.replaced.append(f"its tracking with {joined(list(met))}: what it logs by itself is thrown away")
     values, line = result
     if values is None:
         raise TaskError(

@@ -85,6 +85,11 @@ class Trial:
         return (SCRIPT_LOGS / f"{prefix}{self.name}-{self.seed}.txt").absolute()
 
     @property
+    def own_folder(self) -> Path:
+        """The folder of the user's code."""
+        return self.task.module_folder if self.task.script is None else self.task.script_folder
+
+    @property
     def runs_own_code(self) -> bool:
         """Whether code of the user's own runs in the training."""
         return not self.task.uses_data_and_model or OWN_MODEL.fullmatch(self.model.name) is not None

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from halfstep.errors import ALL_OF_IT, HalfstepError, ModelError, one_line
-from halfstep.system import files
+from halfstep.system import files, native_writes, sealing
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
@@ -195,6 +195,12 @@ def stay_in_checkout() -> None:
     """Makes what this module writes go where the working folder is now: a script will change it."""
     global _checkout
     _checkout = Path.cwd()
+
+
+def seal(folders: Iterable[Path]) -> None:
+    """From now on this process leaves the user's files as they were; `folders` are those of their code."""
+    sealing.seal(_checkout.absolute(), folders)
+    native_writes.report()
 
 
 def _text(error: BaseException) -> str:

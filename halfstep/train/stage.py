@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from halfstep.errors import TrainingCodeError
@@ -13,8 +13,9 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
-from halfstep.system import files
+from halfstep.system import files, sealing
 from halfstep.system.telling import say
+from halfstep.tasks import user_code
 from halfstep.tasks.images.dataset import open_prepared
 from halfstep.tasks.trial import Trial
 from halfstep.tracking import models, run_logging
@@ -50,7 +51,8 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
             _log_start(run, start, trial, settings, identity.name)
             session = Session(start, store.save if store else None, interruption)
             try:
-                trained = _train(trial, settings, run, session, inputs)
+                with _sealed(trial, identity.name):
+                    trained = _train(trial, settings, run, session, inputs)
             except TrainingCodeError as error:
                 if variant == settings.compare.baseline:
                     raise
@@ -64,6 +66,19 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         if store:
             store.remove()
     _print_result(identity.name, directory, trained.ready.task.score_name)
+
+
+@contextmanager
+def _sealed(trial: Trial, name: str) -> Iterator[None]:
+    """In the block the user's code leaves their files as they were; a line names what it wrote."""
+    if trial.runs_own_code:
+        user_code.seal([trial.own_folder])
+    try:
+        yield
+    finally:
+        line = sealing.said(sealing.end(), trial.own_folder)
+        if line and files.judged_folder() is None:  # `halfstep judge` says it at its end
+            say(name, line)
 
 
 def _log_start(run: ActiveRun, start: Checkpoint, trial: Trial, settings: Params, name: str) -> None:
@@ -94,7 +109,7 @@ def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inp
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested:
             then = "resumes it" if session.save else "starts it anew"
-            print(f"{name}: interrupted; the next `dvc repro` {then}", file=sys.stderr)
+            print(files.in_its_words(f"{name}: interrupted; `dvc repro` {then}"), file=sys.stderr)
         raise
 
 
