@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halfstep.errors import DISK_FULL, REFUSALS, HalfstepError, one_line
-from halfstep.system import supervision
+from halfstep.system import files, supervision
 
 THREADS_S = 5.0  # for threads that end by themselves
 _ONE_CTRL_C_S = 0.5  # in which several signals are one Ctrl-C
@@ -92,7 +92,7 @@ def _no_signal_is_lost() -> Iterator[None]:
 
 
 def _report(*lines: object) -> None:
-    text = "\n".join(one_line(str(line)) for line in lines)
+    text = files.in_its_words("\n".join(one_line(str(line)) for line in lines))
     print(f"{text}{_restore_hint()}", file=sys.stderr)
 
 

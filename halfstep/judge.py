@@ -9,19 +9,23 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halfstep.cli import cli_entry
-from halfstep.errors import CommandError, GateError, WorkspaceError
+from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.system import files
+from halfstep.system import files, sealing
 from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
+from halfstep.system.locking import holder_of, try_lock
+from halfstep.system.supervision import die_with_parent
 from halfstep.workspace import (
     copy_plots,
     edits_of,
@@ -36,6 +40,8 @@ _WRITTEN = files.WORK_DIR / PARAMS_FILE  # as this program wrote it, to know wha
 _STORE = "sqlite:///mlflow.db"  # of the workspace, also where MLFLOW_TRACKING_URI names the user's own
 _AUTHOR = ("-c", "user.name=halfstep", "-c", "user.email=halfstep@localhost", "-c", "commit.gpgsign=false")
 _STDERR = 2
+_MOST_LISTED = 50_000
+_END_S = 5.0  # for processes of a pipeline that was stopped
 
 
 @cli_entry
@@ -52,22 +58,45 @@ def main() -> None:
     here = Path.cwd()
     workspace = here / files.JUDGE
     values = {"tracking.uri": _STORE, **dict(values_of(arguments, own, here, workspace))}
-    edited = edits_of(workspace / PARAMS_FILE, workspace / _WRITTEN)
-    edits = {key: value for key, value in edited.items() if key not in values}
-    text = parameters(values | edits)  # before anything is made or changed
-    if edits:
-        print(f"judge: edits of {files.JUDGE / PARAMS_FILE} stay in force: {', '.join(edits)}", file=sys.stderr)
-    _make(workspace)
-    files.write_text(workspace / PARAMS_FILE, text)
-    files.write_text(workspace / _WRITTEN, parameters(values))
-    decides = [text for text in known if text != "--json"]  # which says only how the answer is printed
-    files.write_json(workspace / files.JUDGE_CALL, {"known": decides, "own": own})
-    _run(workspace, to_stderr=arguments.json)
-    shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
+    parameters(values)  # before anything is made or changed
+    with _locked(here):
+        edited = edits_of(workspace / PARAMS_FILE, workspace / _WRITTEN)
+        edits = {key: value for key, value in edited.items() if key not in values}
+        text = parameters(values | edits)
+        if edits:
+            print(f"judge: edits of {files.JUDGE / PARAMS_FILE} stay in force: {', '.join(edits)}", file=sys.stderr)
+        _make(workspace)
+        files.write_text(workspace / PARAMS_FILE, text)
+        files.write_text(workspace / _WRITTEN, parameters(values))
+        decides = [text for text in known if text != "--json"]  # which says only how the answer is printed
+        files.write_json(workspace / files.JUDGE_CALL, {"known": decides, "own": own})
+        _run_sealed(workspace, here, to_stderr=arguments.json)
+        shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     if arguments.json:
         print((workspace / COMPARISON).read_text(encoding="utf-8"), end="")
     else:
         print(f"The same command again does what an edit requires. The workspace: {files.JUDGE}")
+
+
+@contextmanager
+def _locked(here: Path) -> Iterator[None]:
+    """In the block, no other command judges in this folder.
+
+    Raises:
+        BusyError: one does now.
+    """
+    path = here / files.WORK_DIR / "judge.lock"
+    path.parent.mkdir(exist_ok=True)
+    ignored = path.parent / ".gitignore"
+    if not ignored.exists():
+        files.write_text(ignored, "*\n")
+    lock = try_lock(path)
+    if lock is None:
+        raise BusyError(
+            f"judge: {here} is being judged by {holder_of(path)}; wait for it or end it: nothing is changed"
+        )
+    with lock:
+        yield
 
 
 def _arguments(known: Sequence[str]) -> argparse.Namespace:
@@ -81,28 +110,73 @@ def _arguments(known: Sequence[str]) -> argparse.Namespace:
 
 
 def _make(workspace: Path) -> None:
-    """Makes the workspace, with a first commit; git outside of it ignores it. Of an older release it is renewed."""
-    workspace.mkdir(parents=True, exist_ok=True)
-    ignored = workspace.parent / ".gitignore"
-    if not ignored.exists():
-        files.write_text(ignored, "*\n")
-    is_new = not (workspace / ".dvc" / "config").is_file()
+    """Makes the workspace, a git repository with a first commit, beside its place, so that a kill leaves no half.
+
+    Its files that belong to the release are renewed.
+    """
+    is_new = not _has_commit(workspace)
+    folder = workspace.with_name(f"{workspace.name}.new") if is_new else workspace
     try:
         if is_new:
-            git("init", "--quiet", folder=workspace)
-            dvc("init", "--force", folder=workspace)
+            for unfinished in (folder, workspace):  # older releases made it in place
+                if not (unfinished / files.DATA).exists():
+                    shutil.rmtree(unfinished, ignore_errors=True)
+            folder.mkdir()
+            git("init", "--quiet", folder=folder)
+            dvc("init", folder=folder)
         for name in (".dvcignore", ".gitignore"):
-            shutil.copyfile(template(name), workspace / name)
-        write_pipeline(workspace)
-        copy_plots(workspace)
+            shutil.copyfile(template(name), folder / name)
+        write_pipeline(folder)
+        copy_plots(folder)
         if is_new:
-            shutil.copyfile(template(PARAMS_FILE), workspace / PARAMS_FILE)
+            shutil.copyfile(template(PARAMS_FILE), folder / PARAMS_FILE)
             for key, value in (("analytics", "false"), ("check_update", "false"), ("autostage", "true")):
-                dvc("config", f"core.{key}", value, folder=workspace)  # without autostage DVC tells what to add to git
-            git("add", "--all", folder=workspace)
-            git(*_AUTHOR, "commit", "--quiet", "--message", "The pipeline", folder=workspace)
+                dvc("config", f"core.{key}", value, folder=folder)  # without autostage DVC tells what to add to git
+            git("add", "--all", folder=folder)
+            git(*_AUTHOR, "commit", "--quiet", "--message", "The pipeline", folder=folder)
+            folder.rename(workspace)
     except CommandError as error:
         raise WorkspaceError(f"{workspace}: {error}; remove the folder and run the command again") from error
+
+
+def _has_commit(workspace: Path) -> bool:
+    if not (workspace / ".git").is_dir():
+        return False
+    try:
+        return bool(git("rev-parse", "--verify", "--quiet", "HEAD", folder=workspace))
+    except CommandError:
+        return False
+
+
+def _run_sealed(workspace: Path, here: Path, *, to_stderr: bool) -> None:
+    """Runs the pipeline, and says what the user's code would have changed."""
+    sealing.undo(workspace)  # what a kill has left
+    sealing.forget_changed(workspace)
+    before = _listing(here)
+    try:
+        _run(workspace, to_stderr=to_stderr)
+    finally:
+        sealing.undo(workspace, wait_s=_END_S)
+        if line := sealing.said(sealing.changed_paths(workspace), here):
+            print(f"judge: {line}", file=sys.stderr)
+        after = _listing(here)
+        if before and after and (differing := sorted({name for name, _ in before ^ after})):
+            more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+            print(f"judge: {differing[0]}{more} changed while this ran, by another program", file=sys.stderr)
+
+
+def _listing(here: Path) -> frozenset[tuple[str, tuple[int, int]]]:
+    """Names, sizes and times of the user's files; of none where there are too many to look at."""
+    found = set()
+    for place, folders, names in os.walk(here):
+        folders[:] = [name for name in folders if name not in (".git", files.WORK_DIR.name, "__pycache__")]
+        for name in names:
+            path = Path(place, name)
+            with suppress(OSError):
+                found.add((str(path.relative_to(here)), (path.lstat().st_size, path.lstat().st_mtime_ns)))
+        if len(found) > _MOST_LISTED:
+            return frozenset()
+    return frozenset(found)
 
 
 def _run(workspace: Path, *, to_stderr: bool) -> None:
@@ -110,7 +184,12 @@ def _run(workspace: Path, *, to_stderr: bool) -> None:
     variables = search_path() | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     command = [sys.executable, "-m", "dvc", "repro"]
     done = subprocess.run(
-        command, cwd=workspace, env=os.environ | variables, stdout=_STDERR if to_stderr else None, check=False
+        command,
+        cwd=workspace,
+        env=os.environ | variables,
+        stdout=_STDERR if to_stderr else None,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+        check=False,
     )
     if done.returncode == 0:
         return
@@ -118,6 +197,5 @@ def _run(workspace: Path, *, to_stderr: bool) -> None:
     if result.is_file() and result.stat().st_mtime >= began_s and Comparison.read(result).gate == "failed":
         raise GateError("compare.gate: the comparison above does not pass")
     raise WorkspaceError(
-        f"the pipeline ended with status {done.returncode}, as shown above; what is finished is kept: "
-        "run this command again where a line says `dvc repro`"
+        "judge: mend what is named above; the same command goes on from there: what is finished is kept"
     )

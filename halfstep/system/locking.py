@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import socket
 import stat
 import sys
@@ -41,7 +42,9 @@ def stage_lock(stage: str) -> Iterator[None]:
     path = lock_file(stage)
     lock = try_lock(path, wait_s=WAIT_S)
     if lock is None:
-        raise BusyError(f"{stage} is being run by {_holder(path)}; wait for it or end it: both would write its results")
+        raise BusyError(
+            f"{stage} is being run by {holder_of(path)}; wait for it or end it: both would write its results"
+        )
     with lock:
         yield
 
@@ -64,7 +67,7 @@ def machine_lock(path: Path | None = None) -> Iterator[None]:
     try:
         lock = try_lock(path)
         if lock is None:
-            print(f"profile: waiting for {_holder(path)}, which is measuring", file=sys.stderr, flush=True)
+            print(f"profile: waiting for {holder_of(path)}, which is measuring", file=sys.stderr, flush=True)
             lock = try_lock(path, wait_s=-1)
     except OSError as error:
         raise ProfileError(f"profile: the lock file {path} cannot be opened ({error.strerror}): remove it") from error
@@ -145,10 +148,15 @@ def _write_holder(descriptor: int) -> None:
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def _holder(path: Path) -> str:
+def holder_of(path: Path) -> str:
+    """Names the process that has locked a file, for a message."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
-        text = f"process {holder['pid']} on {holder['host']} in {holder['folder']} since {holder['since']}"
+        command = ""
+        if holder["host"] == socket.gethostname():
+            with suppress(psutil.Error):
+                command = f" (`{shlex.join(psutil.Process(holder['pid']).cmdline())[:100]}`)"
+        text = f"process {holder['pid']}{command} on {holder['host']} in {holder['folder']} since {holder['since']}"
         return printable(text, 300)
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

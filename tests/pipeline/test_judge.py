@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 
+import psutil
 import pytest
 
 from halfstep.__main__ import main
 from halfstep.results.comparison import COMPARISON, Comparison
 from halfstep.system import files
+from halfstep.system.locking import try_lock
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
 
@@ -107,3 +115,98 @@ def _script_is_taken_as_it_is(workspace: Checkout, output: str) -> None:
     written = workspace.root / ".halfstep/script"
     assert "best.keras" in {path.name for path in (written / "float32-0").iterdir()}
     assert {"float32-0.txt", "_control-0.txt"} <= {path.name for path in written.iterdir()}  # they run at once
+
+
+def test_second_command_is_refused_before_anything_is_changed(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder.path / "own.py").write_text("")
+    (folder.path / ".halfstep").mkdir()
+    monkeypatch.chdir(folder.path)
+    lock = try_lock(folder.path / ".halfstep/judge.lock")
+    assert lock is not None
+    with lock, pytest.raises(SystemExit) as ended:
+        main(["judge", "own.py"])
+    assert ended.value.code == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"is being judged by process {os.getpid()} (`" in line
+    assert sorted(path.name for path in (folder.path / ".halfstep").iterdir()) == [".gitignore", "judge.lock"]
+
+
+def judged(folder: Folder, *arguments: str) -> subprocess.Popen[str]:
+    """A process of `halfstep judge` that trains for long."""
+    (folder.path / "train.py").write_text(
+        "import keras, numpy as np\nopen('log.txt', 'a').write('new')\n"
+        "model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
+        "model.fit(np.zeros((64, 2)), np.zeros(64), epochs=100_000)\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "halfstep", "judge", "train.py", "--variants=float32,mixed_bfloat16", *arguments],
+        cwd=folder.path,
+        env=folder.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def until(condition: Callable[[], bool], limit_s: float) -> None:
+    until_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_kill_while_the_workspace_is_made_leaves_none(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    process, workspace = judged(folder), folder.path / files.JUDGE
+    until((workspace.with_name("judge.new") / ".dvc/config").exists, 60)
+    process.kill()
+    process.wait()
+    assert not workspace.exists()
+    monkeypatch.chdir(folder.path)
+    monkeypatch.setenv("PYTHONPATH", folder.environment["PYTHONPATH"])
+    (folder.path / "train.py").write_text(
+        "import os\nos.system('echo 1 > shell.txt')\nopen('log.txt', 'w').close()\nraise ValueError('theirs')\n"
+    )
+    with pytest.raises(SystemExit):
+        main(["judge", "train.py"])
+    shown = capfd.readouterr().err.splitlines()
+    assert "theirs" in "".join(shown)
+    assert "judge: your code wrote log.txt; it was left as it was" in shown
+    assert "judge: shell.txt changed while this ran, by another program" in shown
+    assert not (folder.path / "log.txt").exists()
+    assert shown[-1] == "judge: mend what is named above; the same command goes on from there: what is finished is kept"
+    assert subprocess.check_output(["git", "log", "--format=%s"], cwd=workspace, text=True) == "The pipeline\n"
+    assert "analytics = false" in (workspace / ".dvc/config").read_text()
+
+
+@pytest.mark.slow
+def test_pipeline_ends_with_its_parent_and_the_files_are_as_they_were(folder: Folder) -> None:
+    (folder.path / "log.txt").write_text("theirs")
+    process = judged(folder)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("train float32"):
+            break
+    assert (folder.path / "log.txt").read_text() == "theirsnew"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    def alive() -> list[psutil.Process]:
+        found = []
+        for other in psutil.process_iter():
+            with_folder = psutil.Process(other.pid)
+            try:
+                if str(folder.path) in with_folder.cwd():
+                    found.append(other)
+            except psutil.Error:
+                continue
+        return found
+
+    until(lambda: not alive(), 20)
+    (folder.path / "train.py").write_text("raise ValueError('theirs')\n")
+    ended = folder.halfstep("judge", "train.py")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert (folder.path / "log.txt").read_text() == "theirs"
