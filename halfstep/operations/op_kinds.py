@@ -29,6 +29,7 @@ OpKind = Literal[
     "memory",
     "other",
 ]
+StepKind = Literal[OpKind, "host"]  # an instant without an operation
 # By the names of the classes of Keras's layers.
 _LAYERS: dict[OpKind, re.Pattern[str]] = {
     "attention": re.compile(r"\w*Attention"),

@@ -58,8 +58,8 @@ class Document(Record):
             raise corrupt(path, "it is not a JSON object")
         if (version := content.pop(SCHEMA_VERSION, 1)) != cls.VERSION:
             raise CorruptFileError(
-                f"{path} has schema version {version} and this release of halfstep reads {cls.VERSION}: "
-                f"run `{files.command_of(path)}`"
+                f"{path} has schema version {version} and this release of halfstep reads {cls.VERSION}"
+                f"{files.cure_of(path)}"
             )
         try:
             return cls.model_validate(content)
@@ -129,9 +129,9 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 def missing(path: Path) -> DataError:
     """The error for a file that is not there."""
-    return DataError(f"{path} is missing: run `{files.command_of(path)}`")
+    return DataError(f"{path} is missing{files.cure_of(path)}")
 
 
 def corrupt(path: Path, reason: str) -> CorruptFileError:
     """The error for a file whose content cannot be used."""
-    return CorruptFileError(f"{path} cannot be used ({' '.join(reason.split())}): run `{files.command_of(path)}`")
+    return CorruptFileError(f"{path} cannot be used ({' '.join(reason.split())}){files.cure_of(path)}")

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from halfstep.operations.op_kinds import StepKind
 from halfstep.results.artifact import Document, Record
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
@@ -170,7 +171,7 @@ class KindChange(PartChange):
         named: true if they do, at 5 % over all kinds of all accounts of the report (Holm).
     """
 
-    kind: str
+    kind: StepKind
     limit_ms: float | None = None
     p: float
     named: Literal[True] | None = None
@@ -180,7 +181,7 @@ class LayerClassChange(PartChange):
     """What operations of one kind change by in all layers of one class, of which there are `layers`."""
 
     layer_class: str
-    kind: str
+    kind: StepKind
     layers: int
 
 

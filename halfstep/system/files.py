@@ -185,15 +185,15 @@ def read_json(path: Path) -> Any:
         CorruptFileError: the file is not JSON, or no regular file: a named pipe would never end.
     """
     if path.exists() and not path.is_file():
-        raise CorruptFileError(f"{path} is not a regular file: remove it and run `{_pipeline_of(path)}`")
+        raise CorruptFileError(f"{path} is not a regular file: remove it and run `dvc repro`")
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing: run `{_pipeline_of(path)}`") from error
+        raise DataError(f"{path} is missing: run `dvc repro`") from error
     except RecursionError as error:
-        raise CorruptFileError(f"{path} is nested too deep: remove it and run `{_pipeline_of(path)}`") from error
+        raise CorruptFileError(f"{path} is nested too deep: remove it and run `dvc repro`") from error
     except (ValueError, UnicodeDecodeError) as error:
-        raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `{_pipeline_of(path)}`") from error
+        raise CorruptFileError(f"{path} is not JSON ({error}): remove it and run `dvc repro`") from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -221,7 +221,7 @@ def read_verified_json(path: Path, key: str = "sha256") -> dict[str, Any]:
     data = read_json(path)
     content = {name: value for name, value in data.items() if name != key} if isinstance(data, dict) else {}
     if data != with_checksum(content, key) or path.read_text(encoding="utf-8") != _to_json(data):
-        raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `{_pipeline_of(path)}`")
+        raise CorruptFileError(f"{path} is damaged (its sha256 differs): remove it and run `dvc repro`")
     return dict(data)
 
 
@@ -281,14 +281,10 @@ def stage_of(path: Path) -> str:
     return next((stage for stage in ("profile", "serve", "compare") if path.is_relative_to(DATA / stage)), "prepare")
 
 
-def command_of(path: Path) -> str:
-    """The command that writes a file or folder below `data/` again."""
-    return f"dvc repro -f -s {stage_of(path)}"
-
-
-def _pipeline_of(path: Path) -> str:
-    """The command that writes a file if it is missing."""
-    return "dvc repro"
+def cure_of(path: Path) -> str:
+    """Names the command that writes a file or folder below `data/` again; empty for another file."""
+    known = path.absolute().is_relative_to(DATA.absolute())
+    return f": run `dvc repro -f -s {stage_of(path)}`" if known else ""
 
 
 def _check(directory: Path, name: str, digest: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.params import Variant
@@ -271,6 +272,20 @@ def test_unknown_key_of_a_candidate_is_rejected(key: str, value: Any) -> None:
     _write(kind, lambda content: content["candidates"]["x"].update({key: value}))
     with pytest.raises(CorruptFileError, match=rf"candidates\.x.*{key}|candidates\.x\.{key}"):
         kind.document.read(kind.path)
+
+
+def test_file_outside_of_the_pipeline_has_no_command_that_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "comparison.json").write_text('{"colour": "red"}')
+    with pytest.raises(CorruptFileError) as raised:
+        Comparison.read(tmp_path.parent / tmp_path.name / "comparison.json")
+    assert "dvc repro" not in str(raised.value)
+
+
+def test_kind_of_operations_that_nobody_knows_is_rejected_by_name(tmp_path: Path) -> None:
+    change = {"baseline_ms": 1, "candidate_ms": 2, "delta": 1, "low": 0, "high": 2, "p": 0.1}
+    with pytest.raises(ValidationError, match=r"kind\n  Input should be 'input', 'cast'.* or 'host'"):
+        KindChange(kind="off", **change)
+    KindChange(kind="host", **change)
 
 
 def test_verdict_of_inference_is_one_of_three(tmp_path: Path) -> None:
