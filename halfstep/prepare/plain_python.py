@@ -18,7 +18,7 @@ _MOST_S = 600.0
 # raises, the folders of the script's modules, -m or nothing, the script and its command line. It ends at the first call
 # of `fit`. Of halfstep's code it uses what leaves the user's files as they were, and more when the script has failed.
 _PROGRAM = """
-import os, pathlib, runpy, sys
+import os, pathlib, runpy, sys, tempfile
 root, place, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
 sys.path.insert(0, root)
 from halfstep.system import native_writes, sealing, trackers
@@ -26,7 +26,9 @@ sys.argv[0], sys.path[:2] = script, folders.split(os.pathsep)
 import keras
 sealing.seal(pathlib.Path(place), folders.split(os.pathsep))
 native_writes.report()
+tempfile.tempdir = os.path.dirname(raised)
 trackers.silenced().__enter__()
+tempfile.tempdir = None
 keras.Model.__mro__[next(n for n, kind in enumerate(keras.Model.__mro__) if "fit" in vars(kind))].fit = (
     lambda *_, **__: os._exit(0)
 )
