@@ -11,8 +11,10 @@ from tests.faults.cases_of_own_code import own_code
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
-# Edits the parameters in the stage that the file `edit` names, once.
+# Edits the parameters in the stage that the file `edit` names, once: another program does, whose changes stay.
+BUILD = "import subprocess, sys; subprocess.run([sys.executable, 'edit.py'], check=True)"
 EDIT = """
+import os
 from pathlib import Path
 try:  # several processes of a stage build the model
     wanted = Path("edit").read_text()
@@ -38,7 +40,8 @@ TASK = {
 
 
 def test_edit_during_each_stage(copied: Checkout) -> None:
-    (copied.root / "own.py").write_text(own_code(build=EDIT))
+    (copied.root / "own.py").write_text(own_code(build=BUILD))
+    (copied.root / "edit.py").write_text(EDIT)
     copied.configure(TASK)
     for stage, parameter, kept in (
         ("prepare", "data.split_seed (0, now 9)", "prepare: takes what an earlier run has prepared"),
