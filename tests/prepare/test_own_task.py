@@ -9,6 +9,7 @@ from halfstep.params import Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
 from halfstep.results.task import TASK_INFO, TaskInfo, left_out, resolved
 from halfstep.system import files
+from halfstep.system.fork_server import stop_servers
 from tests.tasks.conftest import Own
 from tests.tasks.conftest import own as own
 from tests.tasks.test_own_steps import GAN
@@ -62,6 +63,7 @@ def test_variant_that_fails_is_left_out(own: Own, capfd: pytest.CaptureFixture[s
 @pytest.mark.slow
 def test_output_of_the_function_is_shown_once(own: Own, capfd: pytest.CaptureFixture[str]) -> None:
     code = "def build(*, batch_size, seed):\n    print('built'); import os; os.system('echo child'); return changed()\n"
+    stop_servers()  # one that an earlier test has left would print where that test did
     prepare_task(settings(own(code), epochs=1), files.PREPARED)
     assert capfd.readouterr().out.split() == ["built", "child"]
     logs = [path.read_text() for path in (files.WORK_DIR / "task").iterdir()]

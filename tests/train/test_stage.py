@@ -138,7 +138,7 @@ def test_interrupted_training_resumes_with_its_earlier_epochs(
         _, errors = process.communicate(timeout=30)
         assert process.returncode == status
         assert time.monotonic() - started_s < 10
-        assert "the next `dvc repro` resumes it" in errors.splitlines()[0]
+        assert "`dvc repro` resumes it" in errors.splitlines()[0]
         assert "Traceback" not in errors
         assert {run.info.status for run in runs(project)} == {"KILLED"}
         ids.append(next(run.info.run_id for run in runs(project) if run.info.run_id not in ids))
