@@ -69,7 +69,7 @@ def holder(root: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_second_process_is_refused_with_the_name_of_the_first(holder: subprocess.Popen[str], tmp_path: Path) -> None:
-    message = rf"^train@float32-0 is being run by process {holder.pid} on .* in {tmp_path} since 20"
+    message = rf"^train@float32-0 is being run by process {holder.pid} \(`.*`\) on .* in {tmp_path} since 20"
     with pytest.raises(BusyError, match=message), stage_lock("train@float32-0"):
         pass
     with stage_lock("train@float32-1"), stage_lock("profile"):
@@ -114,7 +114,7 @@ def test_second_profile_waits_and_names_the_first(
     with machine_lock(tmp_path / "lock"):
         assert time.monotonic() - started_s > 0.5
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"profile: waiting for process {first.pid} on ")
+    assert line.startswith(f"profile: waiting for process {first.pid} (`")
     assert f" in {tmp_path} since 20" in line
     assert first.wait(10) == 0
 

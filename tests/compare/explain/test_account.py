@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from halfstep.compare.explain.account import (
 from halfstep.compare.explain.accounts import Accounts, part_change
 from halfstep.compare.explain.hardware import PeakRatios
 from halfstep.compare.explain.why import account_text, why
+from halfstep.operations.op_kinds import OpKind
 from halfstep.results.comparison import Account, Reason
 from halfstep.results.profile import AccountRow, read_profile
 from halfstep.stats.speedup import ProcessTimes, Speedup
@@ -166,14 +168,17 @@ def test_timing_that_contradicts_makes_the_account_unsound() -> None:
     assert "+40.0" in account_text("x", account)
 
 
+KINDS = get_args(OpKind)
+
+
 def noisy(repeats: int, kinds: int, draw: np.random.Generator) -> Accounts:
     """Three equal arms of many kinds that differ by noise alone; the copy takes part in two repeats."""
     tables = []
     for count in (repeats, repeats, 2):
         rows = [
-            AccountRow(process, f"kind_{kind}", "", "", "Op", "", 1 + 0.05 * draw.normal())
+            AccountRow(process, KINDS[kind] if kind < len(KINDS) else f"kind_{kind}", "", "", "Op", "", time_ms)
             for process in range(count)
-            for kind in range(kinds)
+            for kind, time_ms in enumerate(1 + 0.05 * draw.normal(size=kinds))
         ]
         tables.append(pd.DataFrame(list(map(asdict, rows))))
     calm_ms = tuple(rows.groupby("process")["time_ms"].sum() for rows in tables)
@@ -198,7 +203,9 @@ def test_operations_and_layers_of_equal_arms_are_hardly_ever_listed() -> None:
             for rows in (accounts.baseline, accounts.candidate, accounts.copy)
         ]
         accounts = replace(accounts, baseline=tables[0], candidate=tables[1], copy=tables[2])
-        counts.append(len(op_changes(accounts)) + len(slower_layers(accounts, {f"kind_{n}" for n in range(80)})))
+        counts.append(
+            len(op_changes(accounts)) + len(slower_layers(accounts, {*KINDS, *(f"kind_{n}" for n in range(80))}))
+        )
     assert sum(count > 0 for count in counts) <= 5
 
 
