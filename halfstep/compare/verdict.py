@@ -71,16 +71,14 @@ class Claim:
         sides = [side(ratio, params) for ratio in self.ratios]
         is_fast = set(sides) == {"above"}
         if self.quality is None:
-            return "faster" if is_fast and not self.lacks_precision else self._slower
+            if is_fast and not self.lacks_precision:
+                return "faster"
+            return "slower" if self.speedup.side(1.0) == "below" else "inconclusive"
         outcomes = {self.quality.outcome(self.margin), *(class_outcome(item, params) for item in self.classes)} - {None}
         if p_adjusted <= 1 - CONFIDENCE and is_fast and outcomes == {"shown"}:
             return "adopt"
         is_refuted = "below" in sides or "refuted" in outcomes or is_bounded(self.speedup, self.bound, params)
         return "reject" if is_refuted else "inconclusive"
-
-    @property
-    def _slower(self) -> Verdict:
-        return "slower" if self.speedup.side(1.0) == "below" else "inconclusive"
 
 
 def judge(

@@ -150,7 +150,7 @@ class Change(Estimate):
         return self.value
 
     @property
-    def holds_0(self) -> bool:
+    def includes_0(self) -> bool:
         """Whether the interval includes 0."""
         return self.low <= 0 <= self.high
 
@@ -238,12 +238,12 @@ class Account(Record):
         """Whether the traced steps change as those without the profiler do, as far as can be seen."""
         largest = max((abs(kind.delta) for kind in self.named), default=0.0)
         allowed = max(_LEFT * largest, _LITTLE * self.calm.candidate_ms)
-        return self.unexplained.holds_0 or abs(self.unexplained.delta) <= allowed
+        return self.unexplained.includes_0 or abs(self.unexplained.delta) <= allowed
 
     @property
     def explains(self) -> bool:
         """Whether the named kinds are a reason for what was measured."""
-        if self.measured.holds_0:
+        if self.measured.includes_0:
             return self.is_traced_whole
         far_end = self.measured.low if self.measured.delta < 0 else self.measured.high
         explains = self.explained_ms / self.measured.delta >= _EXPLAINED and self.explained_ms / far_end <= _OVERSHOT

@@ -129,7 +129,7 @@ class MetricChange(PairedArrays):
         return self.bootstrap.effective_number < FEWEST_DIFFERING
 
     @property
-    def doubt(self) -> str | None:
+    def why_unreliable(self) -> str | None:
         """Why no interval can be relied upon: too few examples, or a metric that no example changes."""
         if self.examples < FEWEST_EXAMPLES:
             return f"a metric takes at least {FEWEST_EXAMPLES:,} test examples, and there are {self.examples:,}"
@@ -138,7 +138,7 @@ class MetricChange(PairedArrays):
         return None
 
     @property
-    def caution(self) -> str | None:
+    def why_widened(self) -> str | None:
         """Why the interval is wider: few examples make the difference."""
         if not self.is_few:
             return None

@@ -46,8 +46,10 @@ def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[Rec
         classes: of each test example, `(examples,)`.
     """
     numbers, counts = np.unique(classes, return_counts=True)
+    both = (change.baseline_correct, change.candidate_correct)
     changes_by_class = {
-        int(number): _of_class(change, classes == number) for number in numbers[counts >= FEWEST_OF_CLASS]
+        int(number): BinaryChange(*(correct[:, classes == number] for correct in both))
+        for number in numbers[counts >= FEWEST_OF_CLASS]
     }
     p_values = {number: _p_of_no_loss(item) for number, item in changes_by_class.items()}
     adjusted = holm(p_values)
@@ -59,10 +61,6 @@ def class_changes(change: BinaryChange, classes: NDArray[np.int64]) -> tuple[Rec
         low, high = changes_by_class[number].interval_at(z)
         changes.append(RecallChange(number, changes_by_class[number], low, high, is_lost=rank < lost))
     return tuple(changes)
-
-
-def _of_class(change: BinaryChange, chosen: NDArray[np.bool_]) -> BinaryChange:
-    return BinaryChange(change.baseline_correct[:, chosen], change.candidate_correct[:, chosen])
 
 
 def _p_of_no_loss(change: BinaryChange) -> float:

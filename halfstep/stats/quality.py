@@ -84,22 +84,22 @@ class QualityChange(ABC):
         return self.interval[1]
 
     @property
-    def doubt(self) -> str | None:
+    def why_unreliable(self) -> str | None:
         """Why no interval of these scores can be relied upon, so that nothing is established; None if one can."""
         return None
 
     @property
-    def caution(self) -> str | None:
+    def why_widened(self) -> str | None:
         """Why the interval is wider than the differences alone make it; None if it is not."""
         return None
 
     def reason(self, margin: float) -> str | None:
         """Why the outcome is not established although the interval may look it; None where the interval says it all."""
-        return (self.doubt or self.caution) if self.outcome(margin) == "not established" else None
+        return (self.why_unreliable or self.why_widened) if self.outcome(margin) == "not established" else None
 
     def outcome(self, margin: float) -> Outcome:
         """Whether it is shown that no more than `margin` is lost, refuted, or neither."""
-        if self.doubt is not None:
+        if self.why_unreliable is not None:
             return "not established"
         if self.low >= -margin:
             return "shown"
@@ -111,7 +111,7 @@ class QualityChange(ABC):
         It belongs to the interval: it is at most 2.5 % exactly where the interval's lower end is at least −margin. It
         is 1 if no interval can be relied upon.
         """
-        if self.doubt is not None:
+        if self.why_unreliable is not None:
             return 1.0
         if self.seeds < FEWEST_SEEDS:
             return self.examples_p(margin)

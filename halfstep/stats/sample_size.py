@@ -69,8 +69,8 @@ def examples_needed(change: QualityChange, margin: float) -> int | None:
         to plan with.
     """
     distance = abs(min(change.delta, 0.0) + margin)
-    is_plannable = not change.caution and (change.doubt is None or change.examples < change.fewest_examples)
-    if distance == 0 or not is_plannable:
+    is_reliable = change.why_unreliable is None or change.examples < change.fewest_examples
+    if distance == 0 or change.why_widened or not is_reliable:
         return None
     needed = change.examples * ((change.high - change.low) / 2 / distance) ** 2
     return max(math.ceil(needed), change.examples + 1, change.fewest_examples) if needed <= MAX_EXAMPLES else None

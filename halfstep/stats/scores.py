@@ -83,7 +83,7 @@ class ScoreChange(PairedArrays):
         return self.skewness / math.sqrt(self.examples)
 
     @property
-    def doubt(self) -> str | None:
+    def why_unreliable(self) -> str | None:
         """Why no interval can be relied upon: too few examples, or scores that are all equal."""
         if self.examples < FEWEST_EXAMPLES:
             return (
@@ -95,7 +95,7 @@ class ScoreChange(PairedArrays):
         return None
 
     @property
-    def caution(self) -> str | None:
+    def why_widened(self) -> str | None:
         """Why the interval is wider: few examples differ, or a few of them much more than the others."""
         if self.differing < FEWEST_DIFFERING:
             reason = f"so few test examples differ ({self.differing:,}; {FEWEST_DIFFERING} are needed)"
@@ -115,7 +115,7 @@ class ScoreChange(PairedArrays):
         It is the range of the scores, and ten times that where the differences have outliers: then the range itself
         may be much larger than the test set shows.
         """
-        if self.caution is None:
+        if self.why_widened is None:
             return 0.0
         has_outliers = self.differing >= FEWEST_DIFFERING and abs(self.skew_of_mean) > OUTLIERS
         return (10.0 if has_outliers else 1.0) * self.largest_loss

@@ -59,7 +59,7 @@ def test_interval_is_that_of_scipy() -> None:
 def test_p_belongs_to_the_interval(seeds: int) -> None:
     samples = [predictions(0.2, seed=0)] + [predictions(0.2 + 0.01 * seed) for seed in range(1, seeds)]
     change = change_of(samples[0][0], np.stack([one[1] for one in samples]), np.stack([one[2] for one in samples]))
-    assert change.doubt is None
+    assert change.why_unreliable is None
     assert change.seeds == seeds
     for factor in (0.99, 1.01):
         margin = -change.low * factor
@@ -75,13 +75,13 @@ def test_equal_variants_have_tangos_interval_of_a_share() -> None:
     right = (np.arange(200) % 10 > 0).astype(float)
     change = change_of(y_true, right, right, lambda _, p: float(p.mean()))
     assert change.interval == pytest.approx(tango_interval(0, 0, 200))
-    assert change.doubt is not None, "there are fewer than 500"
+    assert change.why_unreliable is not None, "there are fewer than 500"
 
 
 def test_equal_variants_are_the_same_with_enough_examples() -> None:
     y_true, before, _ = predictions(0.0, examples=2000)
     change = change_of(y_true, before, before)
-    assert change.doubt is None
+    assert change.why_unreliable is None
     assert change.low < 0 < change.high
     assert change.low == pytest.approx(-change.high)
     assert 0.001 < change.high < 0.05

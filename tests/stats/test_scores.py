@@ -66,7 +66,7 @@ def test_p_belongs_to_the_interval(kind: str, seeds: int) -> None:
             "none": np.zeros((seeds, N)),
         }[kind]
         change = change_of(draws)
-        assert change.doubt is None
+        assert change.why_unreliable is None
         assert change.low <= change.delta <= change.high
         for factor in (0.999, 1.001):
             margin = -change.low * factor
@@ -94,8 +94,8 @@ def test_scores_that_never_differ_have_tangos_interval_of_the_range() -> None:
 def test_few_differing_examples_widen_the_interval() -> None:
     few, enough = np.zeros(N), np.zeros(N)
     few[: FEWEST_DIFFERING - 1] = enough[:FEWEST_DIFFERING] = -0.001
-    assert change_of(few).caution
-    assert change_of(enough).caution is None
+    assert change_of(few).why_widened
+    assert change_of(enough).why_widened is None
     assert change_of(few).low < 10 * change_of(enough).low
 
 
@@ -114,9 +114,9 @@ def test_skewed_differences_widen_the_interval(sigma: float, factor: float) -> N
     if sigma == 2.0:
         losses[-4:] = losses[-5]  # between both limits
     change = ScoreChange(np.zeros((1, N)), -losses[None])
-    assert change.doubt is None
+    assert change.why_unreliable is None
     assert change.unseen == factor * change.largest_loss
-    assert (change.caution is not None) is (factor > 0)
+    assert (change.why_widened is not None) is (factor > 0)
     margin = -change.low - 1e-9
     assert change.outcome(margin) == "not established"
     assert (change.reason(margin) is not None) is (factor > 0)

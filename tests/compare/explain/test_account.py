@@ -190,7 +190,7 @@ def test_kinds_of_equal_arms_are_hardly_ever_named() -> None:
     drawn = [accounted(noisy(4, 9, draw), 100.0) for _ in range(200)]
     named = sum(bool(account.named) for account in drawn)
     assert 1 <= named <= 18  # 5 % are 10; without Holm's method it would be 60 to 80
-    assert sum(any(not kind.holds_0 for kind in account.kinds) for account in drawn) > 40
+    assert sum(any(not kind.includes_0 for kind in account.kinds) for account in drawn) > 40
 
 
 def test_operations_and_layers_of_equal_arms_are_hardly_ever_listed() -> None:
