@@ -194,18 +194,13 @@ def test_pipeline_ends_with_its_parent_and_the_files_are_as_they_were(folder: Fo
     process.send_signal(signal.SIGKILL)
     process.wait()
 
-    def alive() -> list[psutil.Process]:
-        found = []
-        for other in psutil.process_iter():
-            with_folder = psutil.Process(other.pid)
-            try:
-                if str(folder.path) in with_folder.cwd():
-                    found.append(other)
-            except psutil.Error:
-                continue
-        return found
+    def is_left(other: psutil.Process) -> bool:
+        try:
+            return str(folder.path) in other.cwd()
+        except psutil.Error:  # it has just ended
+            return False
 
-    until(lambda: not alive(), 20)
+    until(lambda: not any(map(is_left, psutil.process_iter())), 20)
     (folder.path / "train.py").write_text("raise ValueError('theirs')\n")
     ended = folder.halfstep("judge", "train.py")
     assert ended.returncode == 2, ended.stdout + ended.stderr
