@@ -173,7 +173,8 @@ def _listing(here: Path) -> frozenset[tuple[str, tuple[int, int]]]:
         for name in names:
             path = Path(place, name)
             with suppress(OSError):
-                found.add((str(path.relative_to(here)), (path.lstat().st_size, path.lstat().st_mtime_ns)))
+                info = path.lstat()
+                found.add((str(path.relative_to(here)), (info.st_size, info.st_mtime_ns)))
         if len(found) > _MOST_LISTED:
             return frozenset()
     return frozenset(found)

@@ -25,14 +25,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from halfstep.system.files import WORK_DIR
+from halfstep.system.files import (
+    COMPARE,
+    ENVIRONMENT_FILE,
+    JUDGE,
+    KEYS,
+    PREPARED,
+    PROFILE,
+    SERVE,
+    TRAIN,
+    WORK_DIR,
+)
 
 WRITTEN = WORK_DIR / "written"  # new files, with their whole path
 MAX_BYTES = 1_000_000_000  # of a file that is copied before it is changed
 _FOLDER = WORK_DIR / "sealed"
 # Of the pipeline itself, below the folder of `params.yaml`.
-_RESULTS = ("prepared", "train", "profile", "serve", "compare", "keys", "environment.json")
-_OURS = ("mlruns", "mlflow.db", WORK_DIR.name, ".dvc", *(f"data/{name}" for name in _RESULTS))
+_RESULTS = (PREPARED, TRAIN, PROFILE, SERVE, COMPARE, KEYS, ENVIRONMENT_FILE)
+_OURS = (Path("mlruns"), Path("mlflow.db"), Path(".dvc"), WORK_DIR, *_RESULTS)
 _CACHES = (".keras", ".cache", ".config", ".matplotlib", ".nv", "tensorflow_datasets")  # in the home folder
 _CACHE_VARIABLES = ("KERAS_HOME", "XDG_CACHE_HOME", "HF_HOME", "TFDS_DATA_DIR", "MPLCONFIGDIR", "CUDA_CACHE_PATH")
 _SYSTEM = ("/dev", "/proc", "/sys")
@@ -125,7 +135,7 @@ def seal(root: Path, folders: Iterable[Path | str]) -> None:
     home = os.path.expanduser("~")
     caches = [os.path.join(home, name) for name in _CACHES]
     caches += [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
-    judged = root.parts[-2:] == (WORK_DIR.name, "judge")  # all of that folder is the pipeline's
+    judged = root.parts[-2:] == JUDGE.parts  # all of that folder is the pipeline's
     _seal.users = users
     _seal.free = tuple(os.path.realpath(path) for path in (*caches, *([root] if judged else map(root.joinpath, _OURS))))
     temporary = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108
