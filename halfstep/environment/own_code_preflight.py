@@ -13,7 +13,7 @@ from pathlib import Path
 
 from halfstep.errors import one_line
 from halfstep.inputs.closure import parse_source, parsed, source_of
-from halfstep.inputs.own_model import OWN_MODEL, USE_A_STEP, module_file, script_files
+from halfstep.inputs.own_model import OWN_MODEL, module_file, script_files
 from halfstep.params import TaskParams
 from halfstep.params.margin import score_name_problem
 from halfstep.params.rules import did_you_mean
@@ -88,8 +88,8 @@ def _script(task: TaskParams) -> Iterator[str]:
     trees = {
         name: module for name, file in script_files(path, *task.import_folders).items() if (module := parsed(file))
     }
-    problems = (_keras_2(trees), None if task.step else _own_loop(trees))
-    yield from (f"{subject}; {problem}" for problem in problems if problem)
+    if problem := _keras_2(trees):
+        yield f"{subject}; {problem}"
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     fits = [name.lineno for name in calls if isinstance(name, ast.Attribute) and name.attr == "fit"]
     asks = [name.lineno for name in calls if isinstance(name, ast.Name) and name.id == "input"]
@@ -123,21 +123,6 @@ def _is_switch(node: ast.AST) -> bool:
     if not isinstance(node, ast.Assign) or "TF_USE_LEGACY_KERAS" not in ast.unparse(node.targets[0]):
         return False
     return isinstance(node.value, ast.Constant) and str(node.value.value).lower() in ("1", "true")
-
-
-def _own_loop(trees: Mapping[str, ast.Module]) -> str | None:
-    """Where a script that calls `fit` nowhere trains by itself; None if it calls it, or what it calls may do so."""
-    calls = [
-        (node.func.attr, name, node.lineno)
-        for name, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ]
-    loops = [(name, line) for method, name, line in calls if method in ("apply_gradients", "train_on_batch")]
-    if not loops or any(method == "fit" for method, *_ in calls):
-        return None
-    name, line = loops[0]
-    return f"{name}, line {line}, trains in a loop of its own, and fit is called nowhere: {USE_A_STEP}"
 
 
 def _score(task: TaskParams, score: str) -> Iterator[str]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from halfstep.errors import DataError, one_line
+from halfstep.errors import DataError, HalfstepError, one_line
 from halfstep.inputs.contents import Contents
 from halfstep.inputs.own_code import of_files
 from halfstep.inputs.own_model import own_model_files, script_files
 from halfstep.params import DataParams, ModelParams, Params, TaskParams
+from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
-from halfstep.system.files import resolve_data_path
+from halfstep.system.files import TASK_FILE, resolve_data_path
 from halfstep.system.interpreters import versions_of
 
 _DEEPEST = 100  # Python's own limit, at which it gives a traceback, is about 900
@@ -86,7 +87,33 @@ def tasks_digest(params: Params) -> dict[str, Any]:
     others = {key: _source_digest(task_files(task)) for key, task in params.tasks.items() if task != params.task}
     pythons = {name: params.variants[name].python for name in params.train.variants}
     releases = {f"variants.{name}.python": versions_of(python) for name, python in pythons.items() if python}
-    return digest | others | releases
+    return digest | others | releases | _changed_reads()
+
+
+def _changed_reads() -> dict[str, Any]:
+    """The files that a script reads and that have changed since `prepare` saw it read them, then or now.
+
+    One that has changed once stays listed: without it, a later `prepare`, which sees the new file, would be followed by
+    another.
+    """
+    if not (TASK_INFO.is_file() or TASK_FILE.is_file()):
+        return {}
+    try:
+        seen = TaskInfo.read(TASK_INFO).reads
+    except HalfstepError:  # `prepare` has not run, or says what is wrong with its file
+        seen = {}
+    before = files.read_json(TASK_FILE).get("reads", {}) if TASK_FILE.is_file() else {}
+    now = {path: _read_digest(path) for path in {**seen, **before}}
+    changed = {path: digest for path, digest in now.items() if path in before or digest != seen[path]}
+    return {"reads": dict(sorted(changed.items()))} if changed else {}
+
+
+def _read_digest(path: str) -> str:
+    """The sha256 of a file; empty if it cannot be read."""
+    try:
+        return str(_path_digest(path)["sha256"])
+    except (HalfstepError, OSError):
+        return ""
 
 
 def task_files(task: TaskParams) -> dict[str, Path]:

@@ -6,6 +6,7 @@ the same for both. Imports TensorFlow; the stage itself does not.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ _AGAIN = (
     "when it is built again with the same seed; use `seed` where it shuffles, draws and initializes, so that all "
     "variants are trained from the same start"
 )
+_ONE_BATCH = ", and one batch is timed again and again, without its input pipeline"
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
 _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
 
@@ -294,6 +296,7 @@ class _ScriptInspector(_Inspector):
                 restarts=True,
             ),
             weights=weights,
+            reads=tuple(self._reads),
             compared=self._compared,
             lines=(
                 *self._site_lines(call.site, fit),
@@ -322,7 +325,9 @@ class _ScriptInspector(_Inspector):
         All of them are read also where the first ones are not as expected.
         """
         if fit.validation is None:
-            return {"speed_only": "it gives fit no validation data"}
+            assert fit.call.site is not None, "it is the judged one"
+            of_batch = f"its training step is {fit.call.site.step}{_ONE_BATCH}"
+            return {"speed_only": of_batch if fit.call.site.step else "it gives fit no validation data"}
         read: list[Batch] = []
         try:
             with random_state_kept():
@@ -387,11 +392,12 @@ class _ScriptInspector(_Inspector):
 
     def _site_lines(self, site: CallSite, fit: FitCall) -> Iterator[str]:
         """What is known of the call; the first process says it."""
-        name, step = self.trial.task.shown, self.trial.task.step
+        name, step = self.trial.task.shown, site.step
         if self.first is not None:
             return
         lines = ", ".join(map(str, site.later_lines))
-        later = f"; later ones (line {lines}) are not: task.fit names another, or last" if lines else ""
+        which = "task.fit names another, or last" if step is None else "task.step names a function of all of them"
+        later = f"; later ones (line {lines}) are not: {which}" if lines else ""
         taken = "the call of fit" if step is None else f"the first call of {step}"
         yield f"{name}: {taken} in line {site.line} is taken{later}"
         if site.number > 1:
@@ -399,28 +405,41 @@ class _ScriptInspector(_Inspector):
             yield f"{name}: {before} trained once, and all variants go on from there"
         if site.is_in_loop:
             yield f"{name} calls fit in a loop: one training of several is judged"
-        yield from (f"{name}: replaces {text}" for text in site.replaced)
+        yield from (f"{name}: {text}" for text in site.notes)
         if fit.held_out:
             yield (
                 f"{name} has no validation data: the last fifth of its training arrays is held out, which changes the "
                 "script"
             )
-        named = [path.resolve() for path in self.depends]
-        read = sorted(path for path in script_files.files_read() if not any(map(Path(path).is_relative_to, named)))
-        if read:
-            others = f" and {len(read) - 1:,} more files" if read[1:] else ""
+        if self._reads:
+            yield f"{name} reads {_few(self._reads)}: a change of it runs the stages again"
+        if unseen := [path for path in self._unlisted_reads() if path not in self._reads]:
             yield (
-                f"{name} reads {one_line(read[0], 200)}{others}, which task.depends does not name: add it, or its "
-                "folder, so that a change of it runs the stages again"
+                f"{name} reads {_few(unseen)}, which task.depends does not name: add it, or its folder, so that a "
+                "change of it runs the stages again"
             )
+
+    @functools.cached_property
+    def _reads(self) -> list[str]:
+        """What is looked at again at each start."""
+        found = script_files.files_read_in(self.trial.task.import_folders)
+        return [path for path in self._unlisted_reads() if path in found]
+
+    def _unlisted_reads(self) -> list[str]:
+        named = [path.resolve() for path in self.depends]
+        return sorted(path for path in script_files.files_read() if not any(map(Path(path).is_relative_to, named)))
+
+
+def _few(paths: list[str]) -> str:
+    others = f" and {len(paths) - 1:,} more files" if paths[1:] else ""
+    return f"{one_line(paths[0], 200)}{others}"
 
 
 def _without_outputs(model: keras.Model) -> str:
     """Why the quality of a model that gives no outputs is not compared."""
     if not isinstance(model, StepModel):
         return "its model has no call()"
-    alone = ", and one batch is timed again and again, without its input pipeline" if model.without_input else ""
-    return f"its training step is a function of its own{alone}"
+    return f"its training step is a function of its own{_ONE_BATCH if model.without_input else ''}"
 
 
 def _write_classes(directory: Path, targets: Sequence[Any]) -> None:

@@ -6,6 +6,7 @@ import TensorFlow, and `halfstep.prepare.inspection`, which they run, does.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -57,6 +58,7 @@ class Inspection:
         weights: the first initial weights of the largest variable.
         compared: a sha256 of the first examples that a script is compared on, and one of all of them in any order; the
             second is empty where the first is that of the baseline's process.
+        reads: files that a script reads, which are looked at again at each start.
         lines: what the user should know.
         seconds: until a script called `fit`.
     """
@@ -64,6 +66,7 @@ class Inspection:
     info: TaskInfo
     weights: str = ""
     compared: tuple[str, str] = ("", "")
+    reads: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -150,6 +153,9 @@ class _Inspections:
         self._first: Inspection | None = None
         self._first = self._inspect_baseline()
         self._by_variant = {self._baseline: self._first}
+        self._weights = {self._seed: self._first.weights} if self._is_script else {}
+        self._again: Inspection | None = None  # the baseline's, once more
+        self._depends_on_precision = False
         self._differing: dict[str, None] = {}  # the kinds of data that differ from process to process
         self._left_out: dict[str, str] = {}
         self._refusals: dict[str, tuple[str, ...]] = {}
@@ -157,7 +163,9 @@ class _Inspections:
             if name != self._baseline:
                 self._try(name)
         for seed in settings.train.seeds[1:] if self._is_script else ():
-            self._compare_seeds(seed, self._required(self._inspect(self._baseline, seed)))
+            inspection = self._required(self._inspect(self._baseline, seed))
+            self._weights[seed] = inspection.weights
+            self._compare_seeds(seed, inspection)
 
     @property
     def first(self) -> Inspection:
@@ -180,6 +188,8 @@ class _Inspections:
             "steps_by_batch": steps,
             "left_out": self._left_out,
             "refusals": self._refusals,
+            "reads": {os.path.relpath(path): files.sha256_file(Path(path)) for path in self.first.reads},
+            "first_weights": self._weights if self._settings.task.step is None else {},
         }
         return self.first.info.model_copy(update=changes)
 
@@ -200,6 +210,11 @@ class _Inspections:
                 f"{self._name} gives other {' and '.join(sorted(self._differing))} data in each run{noise}: seed each "
                 "generator that it makes, such as np.random.default_rng(), read records in a fixed order, and augment "
                 "without threads"
+            )
+        if self._depends_on_precision:
+            yield (
+                f"{self._name} gives fit data that depend on the precision, such as outputs of another network: all "
+                "variants are tested on the baseline's"
             )
         if self.first.seconds > SLOW_S:
             yield (
@@ -274,14 +289,16 @@ class _Inspections:
             self._compare(variant, result)
 
     def _compare(self, variant: str, inspection: Inspection) -> None:
-        """Notes which data differ from those of the baseline's process.
+        """Notes which data differ from those of the baseline's process, in another process of the baseline, too.
 
         Raises:
             TaskError: the initial weights differ.
         """
-        self._note_data(inspection)
-        if inspection.info.data_sha256 != self.first.info.data_sha256:
-            self._differing["training"] = None
+        if differing := _differing_data(inspection, self.first):
+            if self._again is None:
+                self._again = self._required(self._inspect(self._baseline, self._seed))
+            self._differing |= (unseeded := _differing_data(self._again, self.first))
+            self._depends_on_precision |= not differing.keys() <= unseeded.keys()
         keeps_float32 = self._settings.variants[variant].dtype_policy.variables.name == "float32"
         if (
             keeps_float32 and not self._settings.task.step and inspection.weights != self.first.weights
@@ -297,14 +314,18 @@ class _Inspections:
         Raises:
             TaskError: the initial weights do not.
         """
-        self._note_data(inspection)
+        if "validation" in _differing_data(inspection, self.first):
+            self._differing["validation"] = None
         if self._settings.task.step is None and inspection.weights == self.first.weights:
             raise TaskError(
                 f"{self._subject} gives the same initial weights with the seeds {self._seed} and {seed}: its layers "
                 "have seeds of their own; remove those, or give train.seeds one seed"
             )
 
-    def _note_data(self, inspection: Inspection) -> None:
-        """Examples in another order are the same ones: they are stored once."""
-        if all(there != here for there, here in zip(inspection.compared, self.first.compared, strict=True)):
-            self._differing["validation"] = None
+
+def _differing_data(one: Inspection, other: Inspection) -> dict[str, None]:
+    """The kinds of data that differ. Examples in another order are the same ones: they are stored once."""
+    differing = {"training": None} if one.info.data_sha256 != other.info.data_sha256 else {}
+    if all(there != here for there, here in zip(one.compared, other.compared, strict=True)):
+        differing["validation"] = None
+    return differing

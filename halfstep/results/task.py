@@ -47,6 +47,9 @@ class TaskInfo(Document):
         can_infer: whether the model has outputs for inputs alone.
         restarts: whether an interrupted training starts anew, because it has callbacks of its own.
         left_out: variants under which the task cannot be trained, with the reason.
+        reads: sha256 of the files in its repository that a script reads, by path from the folder of `params.yaml`. A
+            change of one runs the stages again.
+        first_weights: as in `metrics.json`, by seed; of a script, under the baseline.
         refusals: paths of the layers that fail in 16 bits, and compute in float32 instead, by variant.
     """
 
@@ -65,6 +68,8 @@ class TaskInfo(Document):
     restarts: bool = False
     left_out: dict[str, str] = Field(default_factory=dict)
     refusals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    reads: dict[str, str] = Field(default_factory=dict)
+    first_weights: dict[int, str] = Field(default_factory=dict)
 
     def steps_at(self, batch_size: int) -> int | None:
         """Training steps of an epoch at a batch size."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from halfstep.errors import ComparisonError, DataError
 from halfstep.results.artifact import Document, Record, read_array, read_table, write_array
@@ -64,6 +64,7 @@ class TrainingMetrics(Document):
         train_time_s: seconds in `fit`, validation and compilation included.
         train_images_per_s: training images over `train_time_s`.
         loss_scale: at the end of the training.
+        skipped_share: of all steps, those that changed nothing: gradients overflowed. None without loss scaling.
         batch_size: images a step.
         data_sha256: sha256 of the manifest of the prepared images.
         environment: processor and releases of TensorFlow and Keras.
@@ -86,6 +87,7 @@ class TrainingMetrics(Document):
     train_time_s: float | None = None
     train_images_per_s: float | None = None
     loss_scale: float | None = None
+    skipped_share: float | None = Field(default=None, ge=0.0, le=1.0)
     batch_size: int
     data_sha256: str
     environment: str
@@ -143,6 +145,12 @@ class Training:
     def failed(self) -> bool:
         """Whether the training ended without a usable model."""
         return self.metrics.failed
+
+
+def same_weights(one: str, other: str) -> bool:
+    """Whether first weights, as in `metrics.json`, are equal but for their last digits, as on two machines."""
+    before, after = (np.array([float(value) for value in text.split()]) for text in (one, other))
+    return before.shape == after.shape and np.allclose(before, after, rtol=1e-3, atol=1e-6, equal_nan=True)
 
 
 def write_training(

@@ -54,6 +54,8 @@ def _copied(_: Any, target: Any, *__: Any, **___: Any) -> None:
 def _opened_by_h5py(name: Any, flags: int = 1, *_: Any, **__: Any) -> None:
     if flags & ~_H5PY_READS:
         _changed(name)
+    else:
+        sys.audit("open", os.fsdecode(name), None, os.O_RDONLY)
 
 
 def _saved(_: Any, file_prefix: Any, *__: Any, **___: Any) -> None:

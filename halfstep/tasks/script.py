@@ -13,17 +13,20 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import multiprocessing
 import os
 import runpy
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from greenlet import getcurrent, greenlet
 
@@ -70,7 +73,7 @@ class _State:
     call: Call | None = None
     stack: greenlet | None = None  # of the script, which must stay alive
     temporary: str | None = None  # folder of its temporary files
-    replaced: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what differs from what it sets, or is set by it
     fits: bool = False  # whether it is in an earlier call of `fit`
 
     @contextmanager
@@ -134,45 +137,72 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     fit, signature = owner.fit, inspect.signature(owner.fit)
     made = 0
 
+    def is_its_own(method: str) -> bool:
+        """Whether the script itself is running, and not what halfstep or Keras's `fit` does for it."""
+        if os.getpid() != process or threading.current_thread() is not threading.main_thread():
+            refused(f"{subject} calls {method} in a {'thread' if os.getpid() == process else 'process'} of its own")
+        return getcurrent() is stack and not _state.fits
+
+    def refused(problem: str) -> NoReturn:
+        """Ends the script in the main thread of its process, which may wait for this one."""
+        line = _line_in(path)
+        at = f", line {line}" if line else ""
+        os.write(told, f"{problem}{at}: call the function that trains without it".encode())
+        os.kill(process, signal.SIGUSR2)
+        if os.getpid() != process:
+            os._exit(1)
+        raise SystemExit
+
+    def told_elsewhere(*_: Any) -> NoReturn:
+        raise TaskError(os.read(heard, 4096).decode())
+
+    def hand_over(values: dict[str, Any] | None, step: str | None = None) -> NoReturn:
+        caller.switch((values, _line_in(path), step))
+        os._exit(1)  # nobody continues the script
+
+    def bound(*arguments: Any, **keywords: Any) -> dict[str, Any]:
+        given = signature.bind(*arguments, **keywords)
+        given.apply_defaults()
+        return dict(given.arguments)
+
     def taken(self: keras.Model, *arguments: Any, **keywords: Any) -> Any:
         nonlocal made
-        if getcurrent() is not stack or _state.fits:
-            return fit(self, *arguments, **keywords)
-        bound = signature.bind(self, *arguments, **keywords)
-        bound.apply_defaults()
-        if task.step is not None:
+        if not is_its_own("fit") or task.step is not None:
             return fit(self, *arguments, **keywords)
         line, made = _line_in(path), made + 1
         if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
             with _state.earlier_fit():
-                return earlier(made, fit, dict(bound.arguments))
-        caller.switch((dict(bound.arguments), line))
-        os._exit(1)  # nobody continues the script
+                return earlier(made, fit, bound(self, *arguments, **keywords))
+        hand_over(bound(self, *arguments, **keywords))
 
     def stepped(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function, updated=())
         def first_call(*arguments: Any, **keywords: Any) -> Any:
             if getcurrent() is not stack:
                 return function(*arguments, **keywords)
-            line, given = _line_in(path), step_call.as_fit(function, arguments, keywords, elements)
-            bound = signature.bind(given.pop("self"), **given)
-            bound.apply_defaults()
-            caller.switch((dict(bound.arguments), line))
-            os._exit(1)  # nobody continues the script
+            hand_over(bound(**step_call.as_fit(function, arguments, keywords, elements)), task.step)
 
         return first_call
 
+    def of_batch(self: keras.Model, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None) -> Any:
+        hand_over(bound(**step_call.batch_as_fit(self, x, y, sample_weight, class_weight)), "train_on_batch")
+
+    def trained_on_batch(self: keras.Model, *arguments: Any, return_dict: bool = False, **keywords: Any) -> Any:
+        if is_its_own("train_on_batch") and task.step is None:
+            of_batch(self, *arguments, **keywords)
+        return on_batch(self, *arguments, return_dict=return_dict, **keywords)
+
     def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if getcurrent() is stack:
-            caller.switch((None, _line_in(path)))
-            os._exit(1)
+        if is_its_own("an optimizer") and task.step is None and not _may_fit_later(path, task):
+            hand_over(None)
         return apply(self, *arguments, **keywords)
 
-    apply = keras.optimizers.Optimizer.apply
-    if task.step is None and not any(
-        _calls_of_fit(file, 0) for file in script_files_of(task.script_path, *task.import_folders).values()
-    ):
-        keras.optimizers.Optimizer.apply = applied
+    process, (heard, told) = os.getpid(), os.pipe()
+    signal.signal(signal.SIGUSR2, told_elsewhere)
+    multiprocessing.set_start_method(None, force=True)  # Python's default, which this process may have from its parent
+    optimizer, on_batch = keras.optimizers.Optimizer, keras.Model.train_on_batch
+    apply = optimizer.apply
+    optimizer.apply, keras.Model.train_on_batch = applied, trained_on_batch
 
     user_code.stay_in_checkout()
     owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
@@ -180,9 +210,10 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     sys.path += map(str, task.import_folders[1:])  # as with PYTHONPATH=., or where the repository is installed
     _decide_policy(trial.variant.policy)
     _decide_seeds(trial.seed)
+    _decide_floatx()
     _take_strategies_of_one_device()
     user_code.seal((task.script_folder, *task.import_folders))
-    result = None
+    result, before = None, user_code.settings()
     try:
         os.chdir(task.script_folder)
         explained = user_code.explained(
@@ -197,7 +228,7 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
             raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
         raise
     finally:
-        owner.fit, sys.argv = fit, argv
+        owner.fit, optimizer.apply, keras.Model.train_on_batch, sys.argv = fit, apply, on_batch, argv
         if result is None or stack.dead:
             os.chdir(folder)
     if stack.dead and made:
@@ -209,19 +240,19 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     _state.stack = stack
     sealing.reached_fit()
     if met:
-        _state.replaced.append(f"its tracking with {joined(list(met))}: what it logs by itself is thrown away")
-    values, line = result
+        _state.notes.append(f"replaces its tracking with {joined(list(met))}: what it logs by itself is thrown away")
+    _state.notes += _changed_settings(before, subject)
+    values, line, step = result
     if values is None:
-        raise TaskError(
-            f"{subject} applies gradients in line {line} in a loop of its own, and calls fit nowhere: {USE_A_STEP}"
-        )
+        raise TaskError(f"{subject} applies gradients in line {line} in a loop of its own: {USE_A_STEP}")
     site = CallSite(
         line=line,
         number=made,
-        later_lines=() if task.step else tuple(_calls_of_fit(path, line)),
-        is_in_loop=not task.step and _is_in_loop(path, line),
+        step=step,
+        later_lines=tuple(_calls_of_fit(path, line, step or "fit")) if task.step is None else (),
+        is_in_loop=not step and _is_in_loop(path, line),
         seconds=time.monotonic() - started_s,
-        replaced=tuple(dict.fromkeys(_state.replaced)),
+        notes=tuple(dict.fromkeys(_state.notes)),
     )
     return Call(values.pop("self"), fit, values, site)
 
@@ -299,14 +330,20 @@ def _line_in(path: Path) -> int:
     return 0
 
 
-def _calls_of_fit(path: Path, after: int) -> list[int]:
-    """Lines of a file after `after` that call a method `fit`."""
+def _may_fit_later(path: Path, task: TaskParams) -> bool:
+    """Whether a script that trains in a loop of its own may call `fit` after that, by its text."""
+    others = (file for file in script_files_of(task.script_path, *task.import_folders).values() if file != path)
+    return bool(_calls_of_fit(path, _line_in(path))) or any(_calls_of_fit(file, 0) for file in others)
+
+
+def _calls_of_fit(path: Path, after: int, method: str = "fit") -> list[int]:
+    """Lines of a file after `after` that call a method of this name."""
     tree = parsed(path)
     if tree is None:
         return []
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
-    return [line for name, line in methods if name == "fit" and line > after]
+    return [line for name, line in methods if name == method and line > after]
 
 
 def _is_in_loop(path: Path, line: int) -> bool:
@@ -326,7 +363,7 @@ def _decide_policy(policy: str) -> None:
 
     def put(name: str, value: Any) -> None:
         if name == _POLICY:
-            _state.replaced.append(f"its dtype policy ({getattr(value, 'name', value)}) by that of the variant")
+            _state.notes.append(f"replaces its dtype policy ({getattr(value, 'name', value)}) by that of the variant")
         else:
             write(name, value)
 
@@ -341,7 +378,7 @@ def _take_strategies_of_one_device() -> None:
         number = len(devices) if isinstance(devices, list | tuple) else len(tf.config.list_physical_devices("GPU"))
         if number > 1:
             return mirrored(devices, *arguments, **keywords)
-        _state.replaced.append("its strategy by that of one device, the only one that it would use")
+        _state.notes.append("replaces its strategy by that of one device, the only one that it would use")
         return tf.distribute.get_strategy()
 
     tf.distribute.MirroredStrategy = tf.distribute.OneDeviceStrategy = one_device
@@ -353,7 +390,7 @@ def _decide_seeds(seed: int) -> None:
     set_seed, draw, name = tf.random.set_seed, seed_generator.make_default_seed, "make_default_seed"
 
     def set_shifted(value: int) -> None:
-        _state.replaced.append(f"its seed ({value}), which stays as it is for seed 0 of train.seeds")
+        _state.notes.append(f"replaces its seed ({value}), which stays as it is for seed 0 of train.seeds")
         set_seed((value + seed) % 2**31)
 
     def drawn() -> int:
@@ -361,6 +398,38 @@ def _decide_seeds(seed: int) -> None:
 
     set_seed(seed)
     tf.random.set_seed = set_shifted
+    _replace_in_keras(name, draw, drawn)
+
+
+def _decide_floatx() -> None:
+    """Keeps Keras's own type float32: inputs, losses and optimizers have it under every policy."""
+    own, name = keras.config.set_floatx, "set_floatx"
+
+    def kept(value: str) -> None:
+        if value != keras.config.floatx():
+            _state.notes.append(
+                f"replaces its floatx ({value}) by float32: the policy says what is computed in 16 bits"
+            )
+
+    _replace_in_keras(name, own, kept)
+
+
+def _replace_in_keras(name: str, own: Callable[..., Any], other: Callable[..., Any]) -> None:
+    """Replaces a function in each module of Keras that has imported it."""
     for imported, module in list(sys.modules.items()):
-        if imported.startswith("keras.src") and vars(module).get(name) is draw:
-            setattr(module, name, drawn)
+        if imported.partition(".")[0] == "keras" and vars(module).get(name) is own:
+            setattr(module, name, other)
+
+
+def _changed_settings(before: dict[str, object], subject: str) -> Iterator[str]:
+    """What the script has set for every variant.
+
+    Raises:
+        TaskError: it has set what the variant decides.
+    """
+    for name, value in user_code.settings().items():
+        if value == before[name] or name in user_code.SEEDS:
+            continue
+        if name == user_code.TF32:
+            raise TaskError(f"{subject} changed {name} to {value}; remove that call: the entry of variants sets it")
+        yield f"keeps {name}, which it sets to {value}, under every policy"

@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ _CODE = (".py", ".pyc", ".so", ".pth")
 _OF_GIT = f"{os.sep}.git{os.sep}"  # as MLflow reads it for the commit of a run
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", "/dev/", "/proc/", sys.base_prefix, sys.prefix)
 _MOST_READ = 10_000
+_LARGEST_READ = 1_000_000_000  # bytes of a file that is hashed at each start
 _CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
 
 
@@ -29,6 +30,7 @@ class _Reads:
 
     def __init__(self) -> None:
         self.is_active = self.is_installed = False
+        self.temporary = ""  # folder
         self.ignored: tuple[str, ...] = ()
         self.found: set[str] = set()
         self.written: set[str] = set()
@@ -49,12 +51,19 @@ class _Reads:
 _reads = _Reads()
 
 
-def files_read() -> frozenset[str]:
+def files_read(*, temporary: bool = False) -> frozenset[str]:
     """Absolute paths of the data files that Python has read in the blocks of `one_at_a_time`, but what it has written.
 
-    Code, temporary files, caches and results of halfstep are left out.
+    Code, caches and results of halfstep are left out, and temporary files unless asked for.
     """
-    return frozenset(_reads.found)
+    return frozenset(path for path in _reads.found if temporary or not path.startswith(_reads.temporary))
+
+
+def files_read_in(folders: Iterable[Path]) -> list[str]:
+    """Those in the folders that are small enough to be looked at again at each start."""
+    roots = [os.path.realpath(folder) for folder in folders]
+    inside = (path for path in sorted(files_read()) if any(path.startswith(f"{root}{os.sep}") for root in roots))
+    return [path for path in inside if os.path.getsize(path) <= _LARGEST_READ]  # noqa: PTH202  as above
 
 
 @contextmanager
@@ -70,7 +79,8 @@ def one_at_a_time(script: str, root: Path) -> Iterator[None]:
         _reads.is_installed = True
     ours = [root / name for name in ("data", "mlruns", "mlflow.db", files.WORK_DIR)]
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home raises an error where there is none
-    ignored = [*ours, *(home / name for name in _CACHES), Path(tempfile.gettempdir())]
+    ignored = [*ours, *(home / name for name in _CACHES)]
+    _reads.temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
     _reads.ignored = tuple(os.path.realpath(path) for path in ignored)
     name = hashlib.sha256(script.encode(errors="surrogateescape")).hexdigest()[:16]
     folder = root / files.WORK_DIR / "script"

@@ -108,6 +108,14 @@ def as_fit(
     return {"self": model, "x": named.repeat(), "steps_per_epoch": steps if steps > 0 else _STEPS_OF_AN_EPOCH}
 
 
+def batch_as_fit(model: keras.Model, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict[str, Any]:
+    """The arguments of a call of `fit` whose steps are those of `train_on_batch` with this batch, again and again."""
+    parts = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
+    batch = keras.tree.map_structure(tf.convert_to_tensor, parts)
+    repeated = tf.data.Dataset.from_tensors(batch).repeat()
+    return {"self": model, "x": repeated, "class_weight": class_weight, "steps_per_epoch": _STEPS_OF_AN_EPOCH}
+
+
 def _is_batch(leaf: Any) -> bool:
     return (tf.is_tensor(leaf) or isinstance(leaf, np.ndarray)) and len(leaf.shape) > 0
 

@@ -24,7 +24,8 @@ class CallSite:
         later_lines: of the script, where `fit` is called after that line.
         is_in_loop: whether the line is in a loop, so that the script trains several times.
         seconds: from the start of the script until the call.
-        replaced: what the script set that the variant or the seed decides, in words.
+        step: what is called once for each step, if not `fit`.
+        notes: what the script set, and whether it is kept or the variant or the seed decides, in words.
     """
 
     line: int
@@ -32,7 +33,8 @@ class CallSite:
     later_lines: tuple[int, ...]
     is_in_loop: bool
     seconds: float
-    replaced: tuple[str, ...]
+    step: str | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from halfstep.errors import ALL_OF_IT, HalfstepError, ModelError, one_line
 from halfstep.system import files, native_writes, sealing
 from halfstep.tensorflow_import import is_op_determinism_enabled, keras, keras_seed, tensorflow_seed, tf
 
+SEEDS = "the seed (keras.utils.set_random_seed)", "the seed (tf.random.set_seed)"
+TF32 = "TensorFloat-32"
 SLOW_S = 60.0  # the largest networks of `keras.applications` are built in less
 _Answer = TypeVar("_Answer")
 _Batch = TypeVar("_Batch")
@@ -73,30 +75,30 @@ def explained(
 @contextmanager
 def _unchanged(subject: str, kind: type[HalfstepError]) -> Iterator[None]:
     """Restores the working folder after the block, and checks the settings."""
-    process, folder, before = os.getpid(), Path.cwd(), _settings()
+    process, folder, before = os.getpid(), Path.cwd(), settings()
     try:
         yield
     finally:
         if os.getpid() != process:  # two processes would write one result
             os._exit(1)
         os.chdir(folder)
-    for name, value in _settings().items():
+    for name, value in settings().items():
         if value != before[name]:
             raise kind(f"{subject} changed {name} from {before[name]} to {value}; remove that call: halfstep sets it")
 
 
-def _settings() -> dict[str, object]:
+def settings() -> dict[str, object]:
     """Global settings on which results depend, by name."""
     return {
         "keras.config.floatx": keras.config.floatx(),
         "keras.config.image_data_format": keras.config.image_data_format(),
         "keras.config.epsilon": keras.config.epsilon(),
         "the dtype policy (keras.config.dtype_policy)": keras.config.dtype_policy().name,
-        "the seed (keras.utils.set_random_seed)": keras_seed(),
-        "the seed (tf.random.set_seed)": tensorflow_seed(),
+        SEEDS[0]: keras_seed(),
+        SEEDS[1]: tensorflow_seed(),
         "determinism (tf.config.experimental.enable_op_determinism)": is_op_determinism_enabled(),
         "eager execution (tf.config.run_functions_eagerly)": tf.config.functions_run_eagerly(),
-        "TensorFloat-32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        TF32: tf.config.experimental.tensor_float_32_execution_enabled(),
     }
 
 

@@ -6,7 +6,7 @@ import math
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +20,11 @@ from scipy import stats
 from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from halfstep.machine import fingerprint, free_memory
 from halfstep.params import TrainParams
-from halfstep.results.training import Overflow, TrainingMetrics
+from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.results.training import Overflow, TrainingMetrics, same_weights
 from halfstep.system import files
 from halfstep.system.files import require_free_space
-from halfstep.tasks import building, precision, scoring, user_code
+from halfstep.tasks import building, precision, scoring, script_files, user_code
 from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.trial import Trial
@@ -74,15 +75,17 @@ class TrainedTask:
 
     def metrics(self) -> TrainingMetrics:
         """Content of `metrics.json`."""
-        images = len(self.epochs) * self.ready.training.steps_per_epoch * self.batch_size
+        steps = len(self.epochs) * self.ready.training.steps_per_epoch
+        skipped = [row.skipped_steps for row in self.epochs if row.skipped_steps is not None]
         return TrainingMetrics(
             status="failed" if self.failure else "finished",
             **(vars(self.failure) if self.failure else {}),
             **({} if self.outputs is None else self.ready.test_metrics(self.outputs)),
             **of_permuted(self.permuted),
             train_time_s=self.train_time_s,
-            train_images_per_s=images / self.train_time_s if self.ready.keeps_predictions else None,
+            train_images_per_s=steps * self.batch_size / self.train_time_s if self.ready.keeps_predictions else None,
             loss_scale=self.loss_scale,
+            skipped_share=sum(skipped) / steps if skipped else None,
             batch_size=self.batch_size,
             data_sha256=self.ready.data_sha256,
             environment=fingerprint.trained_on(),
@@ -113,14 +116,40 @@ def train(
         PrecisionError: the variant is not in force.
     """
     session = session or Session()
+    info = None if trial.task.script is None else TaskInfo.read(trial.directory / TASK_INFO.name)
+    read = {} if info is None else {Path(path).resolve(): digest for path, digest in info.reads.items()}
     ready = building.ready(trial)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
+    if info is not None:
+        _require_weights(trial, info.first_weights.get(trial.seed), initial_weights, read)
     is_watched = trial.variant.dtype_policy.compute.bits < FLOAT32.bits
     initial = capture_state(state_variables(ready.model)) if is_watched else {}
     callbacks = _fit(ready, trial, listeners, session, folder)
     trained = _test(ready, trial.train, callbacks, callbacks.checkpointer.train_time_s, initial_weights)
     return _located(trained, callbacks, initial) if is_watched else trained
+
+
+def _require_weights(trial: Trial, expected: str | None, weights: str, read: Mapping[Path, str]) -> None:
+    """Checks that a script starts from the weights that it had in `prepare`.
+
+    Args:
+        expected: as `first_weights`; None where they are not known.
+        read: sha256 of the files that it read there.
+
+    Raises:
+        TaskError: it does not; the message names the file that made the difference.
+    """
+    if expected is None or trial.variant.dtype_policy.variables is not FLOAT32 or same_weights(expected, weights):
+        return
+    changed = [path for path, digest in read.items() if not path.is_file() or files.sha256_file(path) != digest]
+    others = [path for path in sorted(script_files.files_read(temporary=True)) if Path(path) not in read]
+    named = f"it reads {others[0]}, which it did not there" if others else "it reads something that changes"
+    named = f"{changed[0]} has changed since" if changed else named
+    raise TaskError(
+        f"{trial.subject} starts from other weights than in `prepare`, so its accuracy would say nothing about the "
+        f"precision: {named}; leave that out, so that every training starts anew"
+    )
 
 
 def _located(trained: TrainedTask, callbacks: Callbacks, initial: Arrays) -> TrainedTask:

@@ -132,8 +132,6 @@ def test_the_task_is_not_imported(project: Path) -> None:
         ("import tf_keras as keras\nkeras.Model().fit(x)", {}, "train.py, line 1, asks for Keras 2 (tf_keras)"),
         ("import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\nmodel.fit(x)", {}, "train.py, line 2, asks for Keras 2"),
         ("import os\nos.environ['TF_USE_LEGACY_KERAS'] = '0'\nmodel.fit(x)", {}, None),
-        ("for batch in data:\n    optimizer.apply_gradients(0)", {}, "train.py, line 2, trains in a loop of its own"),
-        ("import helper\noptimizer.apply_gradients(0)", {}, None),
         ("import helper\nhelper.train()", {}, None),
     ],
 )

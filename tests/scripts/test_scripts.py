@@ -190,10 +190,11 @@ def step():
 
 @pytest.mark.parametrize("step", [STEP, f"@tf.function{STEP}"], ids=["plain", "in a graph"])
 def test_loop_of_its_own_is_noticed_at_its_first_step(project: ScriptProject, step: str) -> None:
-    project.write(text=LOOP.replace("STEP", step))
+    other = "class Scaler:\n    def fit(self):\n        pass\n\nScaler().fit()\n"  # as of scikit-learn
+    project.write(text=LOOP.replace("STEP", step + other))
     done = project.run("prepare")
     assert done.returncode == 1
-    assert "in a loop of its own, and calls fit nowhere: name the function of its training step" in done.stderr
+    assert "in a loop of its own: name the function of its training step" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (project.script.parent / "ended").exists()
 
@@ -540,11 +541,9 @@ def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> N
     project.write({"task": {"script": str(project.script), "arguments": ["--width", 64]}}, start=start)
     (project.script.parent / "beside.txt").write_text("here")
     (project.script.parent / "helper.py").write_text("VALUE = 7")
-    assert f"reads {project.script.parent / 'beside.txt'}, which task.depends does not name" in project.passed(
-        "prepare"
-    )
+    assert f"reads {project.script.parent / 'beside.txt'}: a change of it runs the stages" in project.passed("prepare")
     project.write({"task": {"arguments": ["--width", 64], "depends": [str(project.script.parent)]}}, start=start)
-    assert "task.depends" not in project.passed("prepare")
+    assert " reads " not in project.passed("prepare")
     assert "['--width', '64'] here __main__ 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()
     assert not (project.script.parent / "__pycache__").exists()
 

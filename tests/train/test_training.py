@@ -77,7 +77,7 @@ def test_result_files_have_the_documented_content(
     assert files.verify_manifest(tmp_path) == digest
 
     metrics = files.read_json(tmp_path / "metrics.json")
-    assert set(metrics) == KEYS | ({"loss_scale"} if policy == "mixed_float16" else set())
+    assert set(metrics) == KEYS | ({"loss_scale", "skipped_share"} if policy == "mixed_float16" else set())
     assert metrics["status"] == "finished"
     history = pd.read_csv(tmp_path / "history.csv")
     assert list(history.columns) == COLUMNS + (LOSS_SCALE_COLUMNS if policy == "mixed_float16" else [])
@@ -192,7 +192,7 @@ def test_non_finite_loss_ends_the_training(
     metrics = files.read_json(tmp_path / "out" / "metrics.json")
     assert metrics["status"] == "failed"
     assert metrics["reason"] == result.failure.reason
-    failure_keys = {"reason", "epoch", "step", "loss_scale", "overflow"}
+    failure_keys = {"reason", "epoch", "step", "loss_scale", "skipped_share", "overflow"}
     assert set(metrics) == KEYS - {"test_accuracy", "test_loss", "permuted_score", "permuted_p"} | failure_keys
     assert (metrics["epoch"], metrics["step"]) == (1, 1)
     assert not (tmp_path / "out" / "predictions.npy").exists()

@@ -51,6 +51,7 @@ class RuleCase:
     gpu: str = "NVIDIA A100-SXM4-40GB"
     min_speedup: float = 1.05
     loss_scale: float | None = None
+    skipped_share: float | None = None
     precision: float | None = None  # its factor, if other settings have one
     instruction_sets: tuple[str, ...] = ("avx2",)
 
@@ -80,7 +81,7 @@ class RuleCase:
             after,
             speedup,
             environment(*self.instruction_sets, gpu=gpu if self.device == "GPU" else None),
-            trainings=(Training(0, training_metrics(loss_scale=self.loss_scale)),),
+            trainings=(Training(0, training_metrics(loss_scale=self.loss_scale, skipped_share=self.skipped_share)),),
             classes=10,
             min_speedup=self.min_speedup,
             factors={TRAIN: SpeedupFactors(speedup, precision)} if precision else {},
@@ -353,6 +354,8 @@ CASES = [
     ),
     RuleCase("loss_scale_collapse", True, "below 1", loss_scale=0.5),
     RuleCase("loss_scale_collapse", False, "1", loss_scale=1.0),
+    RuleCase("steps_skipped", True, "6 %", skipped_share=0.06),
+    RuleCase("steps_skipped", False, "5 %", skipped_share=0.05),
 ]
 
 
