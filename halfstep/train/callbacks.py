@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfstep.errors import PrecisionError, TaskError
+from halfstep.system import files
 from halfstep.system.telling import tell
 from halfstep.tasks import precision
 from halfstep.tasks.user_code import REPEAT, UNEVEN
 from halfstep.tensorflow_import import keras
+
+_LONG_S = 1800.0  # of the rest of a training
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,36 @@ def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
         tell(", ".join([f"epoch {row.epoch + 1}/{epochs}", *_score(row.logs)]))
 
     return show
+
+
+def length_line(name: str, epochs: int, trainings: int) -> Callable[[Epoch], None]:
+    """Returns a listener that says at the second epoch's end, the first without compilation, how long a study takes.
+
+    Args:
+        name: of the training.
+        epochs: of each training.
+        trainings: of the study: each variant with each seed.
+    """
+
+    def show(row: Epoch) -> None:
+        left_s = row.epoch_time_s * (epochs - row.epoch - 1)
+        if row.epoch == 1 and left_s > _LONG_S:
+            fewer = "train.epochs: fewer, or 0 for the speed alone"
+            if files.judged_folder() is not None:
+                fewer = "--set train.epochs=N: fewer; --speed-only: the speed alone"
+            all_s = row.epoch_time_s * epochs * trainings
+            print(
+                f"{name}: its {epochs:,} epochs end in about {_hours(left_s)}, and all {trainings} trainings take "
+                f"about {_hours(all_s)} ({fewer})",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return show
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
 
 
 def _score(logs: Mapping[str, float]) -> list[str]:

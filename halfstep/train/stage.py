@@ -22,7 +22,7 @@ from halfstep.tracking import models, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
 from halfstep.train import checkpoints, saving
-from halfstep.train.callbacks import Epoch, epoch_line, verbosity
+from halfstep.train.callbacks import Epoch, epoch_line, length_line, verbosity
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.not_trained import leave_out
@@ -99,6 +99,7 @@ def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inp
 
     name = run_logging.training(trial.name, trial.seed).name
     listeners: list[Callable[[Epoch], None]] = [log_epoch]
+    listeners.append(length_line(name, settings.train.epochs, len(settings.train.variants) * len(settings.train.seeds)))
     if not verbosity():
         listeners.append(epoch_line(name, settings.train.epochs))
     if inputs:

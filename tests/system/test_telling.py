@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfstep.system import telling
-from halfstep.train.callbacks import Epoch, epoch_line
+from halfstep.train.callbacks import Epoch, epoch_line, length_line
 
 
 @pytest.fixture
@@ -31,6 +31,18 @@ def test_an_epoch_is_told_with_its_score(
     assert people.startswith("train float32 seed 0: epoch 1/8: loss ")
     assert telling.told(people) is None
     assert telling.told(program) == f"epoch 1/8, {score}"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"), [(2000, "its 2,000 epochs end in about 3 h, and all 2 trainings take about 7 h"), (200, "")]
+)
+def test_a_training_of_hours_says_how_long(capsys: pytest.CaptureFixture[str], epochs: int, said: str) -> None:
+    show = length_line("train float32 seed 0", epochs, 2)
+    for epoch in range(3):
+        show(Epoch(epoch, {"loss": 1.0}, 1e-3, 20.0 if epoch == 0 else 6.0, None, None))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)
 
 
 @pytest.mark.usefixtures("asked")
