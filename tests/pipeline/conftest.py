@@ -45,7 +45,7 @@ SMALL = {
     "serve.formats": [],
     "profile.inference_calls_per_round": 2,
 }
-# For `halfstep judge` and `init`: as small as a script of its own allows.
+# For `halfstep judge`: as small as a script of its own allows.
 SMALL_BY_SET = (
     *(f"--set={name}={value}" for name, value in SMALL.items() if name.startswith("profile.")),
     "--set=serve.formats=[]",
