@@ -79,16 +79,12 @@ def test_baseline_that_has_learned_is_judged(project: SmallStudy, p: tuple[float
     assert comparison.candidates["mixed_bfloat16"].verdict == "adopt"
 
 
-@pytest.mark.parametrize("is_tested", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "now"])
-def test_speed_up_on_random_labels_is_adopted_only_where_learning_is_not_tested(
-    project: SmallStudy, is_tested: bool
-) -> None:
+def test_speed_up_on_random_labels_is_never_adopted(project: SmallStudy) -> None:
     """Its predictions are those of a study that adopts, for a speed-up of 1.6; the labels are drawn at random."""
-    adopted = sum(_verdict_on_random_labels(project, study, is_tested) == "adopt" for study in range(STUDIES))
-    assert adopted == 0 if is_tested else adopted >= 18
+    assert "adopt" not in {_verdict_on_random_labels(project, study) for study in range(STUDIES)}
 
 
-def _verdict_on_random_labels(project: SmallStudy, study: int, is_tested: bool) -> str:
+def _verdict_on_random_labels(project: SmallStudy, study: int) -> str:
     labels = np.random.default_rng(study).integers(0, len(CLASSES), IMAGES).astype(np.int32)
     np.save(files.PREPARED / "test_labels.npy", labels)
     files.write_manifest(files.PREPARED)
@@ -98,7 +94,7 @@ def _verdict_on_random_labels(project: SmallStudy, study: int, is_tested: bool) 
             predicted = np.load(folder / PREDICTIONS)
             metrics = json.loads((folder / METRICS).read_text())
             metrics |= {"test_accuracy": float(np.mean(predicted.argmax(1) == labels))}
-            files.write_json(folder / METRICS, metrics | (_permuted(labels, predicted) if is_tested else {}))
+            files.write_json(folder / METRICS, metrics | _permuted(labels, predicted))
             files.write_manifest(folder)
     return document_of(project.compare(gate=True)).candidates["mixed_bfloat16"].verdict
 

@@ -1,4 +1,4 @@
-"""Nine frozen studies, as they are and changed, say what they said: 666 outputs, of each a digest."""
+"""Nine frozen studies, as they are and changed, say what they said: 432 outputs, of each a digest."""
 
 from __future__ import annotations
 

@@ -45,8 +45,11 @@ SMALL = {
     "serve.formats": [],
     "profile.inference_calls_per_round": 2,
 }
-# For `halfstep judge` and `init`: as small as a script of its own allows.
-SMALL_BY_SET = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
+# For `halfstep judge`: as small as a script of its own allows.
+SMALL_BY_SET = (
+    *(f"--set={name}={value}" for name, value in SMALL.items() if name.startswith("profile.")),
+    "--set=serve.formats=[]",
+)
 
 
 @dataclass(frozen=True)

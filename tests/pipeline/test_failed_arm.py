@@ -24,7 +24,7 @@ def fragile(input_shape, classes):
 
 def test_failed_training_is_reported_and_not_measured(copied: Checkout) -> None:
     (copied.root / "mymodels.py").write_text(MODEL, encoding="utf-8")
-    copied.configure({"model.name": "mymodels:fragile"})
+    copied.configure({"model.name": "mymodels:fragile", "train.epochs": 1})
     output = copied.check_output("dvc", "repro")
     assert "dvc repro -f -s train@mixed_bfloat16-0" in output
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 COMMAND = ("python", "-m", "tools.gallery", "--study", "regression")
 SHORT = "    profile.max_seconds: 30\n"
+EPOCHS = "    train.epochs: 40\n"
 ALL, FEW = "[float32, mixed_float16, mixed_bfloat16, float32_batch_128, float32_xla]", "[float32, mixed_bfloat16]"
 EDIT = "# an edit that is not committed\n"
 
@@ -31,12 +32,11 @@ def checkout(pristine: Checkout, tmp_path: Path) -> Checkout:
     """A checkout in which the quickest study is measured for a moment."""
     copy = pristine.copy(tmp_path / "halfstep")
     path = copy.root / "gallery/studies.yaml"
-    rounds = (
-        "    profile.processes: 2\n    profile.rounds: 2\n    profile.warmup_steps: 2\n    profile.trace_steps: 2\n"
-    )
+    amounts = {"processes": 2, "rounds": 2, "warmup_steps": 2, "trace_steps": 2, "inference_batch_sizes": [1]}
+    few = "".join(f"    profile.{name}: {amount}\n" for name, amount in (amounts | {"max_seconds": 2}).items())
     text = path.read_text()
-    assert text.count(SHORT) == text.count(ALL) == 1
-    path.write_text(text.replace(SHORT, rounds + "    profile.max_seconds: 2\n").replace(ALL, FEW))
+    assert text.count(SHORT) == text.count(ALL) == text.count(EPOCHS) == 1
+    path.write_text(text.replace(SHORT, few).replace(ALL, FEW).replace(EPOCHS, "    train.epochs: 2\n"))
     copy.commit("A short study")
     return copy
 

@@ -6,8 +6,11 @@ import pytest
 import yaml
 
 from halfstep.results.comparison import COMPARISON, Comparison
-from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Folder
+from tests.pipeline.conftest import PROJECT, Folder
 from tests.scripts.conftest import source
+
+# The amounts of a repeat are as the network needs, as by default.
+SHORT = ("--set=profile.processes=2", "--set=serve.formats=[]", "--set=profile.max_seconds=2")
 
 
 def stages(text: str) -> dict[str, object]:
@@ -72,7 +75,7 @@ def test_store_of_theirs_is_not_used(folder: Folder) -> None:
 @pytest.mark.slow
 def test_pipeline_and_an_experiment_run_there(folder: Folder) -> None:
     (folder.path / "train.py").write_text(source())
-    made = folder.halfstep("init", "train.py", "--speed-only", "--variants=float32,mixed_bfloat16", *SMALL_BY_SET)
+    made = folder.halfstep("init", "train.py", "--speed-only", "--variants=float32,mixed_bfloat16", *SHORT)
     assert made.returncode == 0, made.stderr
     folder.git("add", "--all")
     folder.git("commit", "--quiet", "--message", "The pipeline")

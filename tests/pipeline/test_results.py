@@ -199,11 +199,14 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
 
 
 def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
-    program = (
-        "import sys, keras, numpy;"
-        "model = keras.saving.load_model(sys.argv[1]);"
-        "print(model.predict(numpy.zeros((3, 16, 16, 3), 'uint8'), verbose=0).sum())"
-    )
-    model = finished.root / "data/train/mixed_bfloat16-0/model.keras"
+    program = """
+import sys, importlib.util, keras, numpy
+assert importlib.util.find_spec("halfstep") is None
+images, model = numpy.load(sys.argv[1]), keras.saving.load_model(sys.argv[2])
+numpy.save("probabilities.npy", model.predict(images, verbose=0))
+"""
+    trained = finished.root / "data/train/mixed_bfloat16-0"
     elsewhere = type(finished)(tmp_path)
-    assert elsewhere.run("python", "-c", program, str(model)).stdout.startswith(("3.0", "2.99"))
+    images = finished.root / "data/prepared/test_images.npy"
+    elsewhere.check_output("python", "-P", "-c", program, str(images), str(trained / "model.keras"))
+    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), np.load(trained / "predictions.npy"), atol=1e-2)

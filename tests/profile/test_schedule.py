@@ -85,6 +85,12 @@ def test_seconds_in_the_parameters_are_those_of_the_timing(clock: Clock) -> None
     assert timetable.plan.fewest_repeats <= len(rounds) <= MAX_REPEATS
 
 
+def test_shortest_time_is_a_pair_of_rounds_in_each_of_the_fewest_repeats(clock: Clock) -> None:
+    timetable, _, rounds = run(clock, max_seconds=0.001)
+    assert rounds == [[0, 1]] * timetable.plan.fewest_repeats
+    assert timetable.out_of() == "max_seconds"
+
+
 def test_numbers_in_the_parameters_hold(clock: Clock) -> None:
     timetable, _, rounds = run(clock, processes=3, rounds=50)  # which take longer than the stage may
     assert rounds == [[*range(50)]] * 3

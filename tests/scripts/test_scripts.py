@@ -145,7 +145,8 @@ def test_script_does_what_it_does_for_its_user(project: ScriptProject) -> None:
         f"cached = Path(tempfile.gettempdir(), {project.root.name!r})\n"
         "print('downloads', not cached.exists()); cached.write_text(''); time.sleep(0.5); Path('runs').unlink()"
     )
-    project.write({"profile": {"processes": 2, "rounds": 1}}, start=start)
+    amounts = {"processes": 2, "rounds": 1, "steps_per_round": 2, "warmup_steps": 1, "trace_steps": 2}
+    project.write({"profile": amounts | {"inference_batch_sizes": []}}, start=start)
     for name in ("log.txt", "scratch.txt"):
         (project.script.parent / name).write_text("mine")
     for stage in ("environment", "prepare"):

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -250,28 +247,3 @@ def test_slow_function_is_named(
     assert len(lines) > 1
     assert all(line.startswith(f"model.name = {name}, on images of") for line in lines)
     assert "has taken 0 s so far" in lines[0]
-
-
-@pytest.mark.slow
-def test_saved_model_loads_in_plain_keras(tmp_path: Path) -> None:
-    keras.config.set_dtype_policy("mixed_float16")
-    model = build("cnn", (8, 8, 3))
-    model.save(tmp_path / "model.keras")
-    np.save(tmp_path / "pixels.npy", pixels((8, 8, 3)))
-    keras.config.set_dtype_policy("float32")
-    code = """
-import keras, numpy
-try:
-    import halfstep
-    raise SystemExit("this code is importable")
-except ImportError:
-    pass
-model = keras.saving.load_model("model.keras")
-numpy.save("probabilities.npy", model.predict(numpy.load("pixels.npy"), verbose=0))
-"""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done: Any = subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), model(pixels((8, 8, 3))), atol=1e-3)
