@@ -45,6 +45,7 @@ _AGAIN = (
     "when it is built again with the same seed; use `seed` where it shuffles, draws and initializes, so that all "
     "variants are trained from the same start"
 )
+_FEWEST = 20  # examples to validate and to test on
 _ONE_BATCH = ", and one batch is timed again and again, without its input pipeline"
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
 _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
@@ -110,6 +111,8 @@ class _Inspector:
         """The task with the variant in force, and what its type cannot hold of the inputs of these batches."""
         compiling.put_in_force(ready, self.trial)
         types = compiling.verify_types(ready, self.variant)
+        held = [] if self.variant.dtype_policy.variables.bits < 32 else [*_held_in_16_bits(ready.model)]
+        self.held = [f"{self.trial.name} holds {_few(held)} in 16 bits"] if held else []
         ready = compiling.with_input_of(ready, self.variant)
         return ready, [] if types is None else list(lost_inputs(types, batches, ready.model))
 
@@ -136,7 +139,7 @@ class _Inspector:
         if self.first is None and steps > 1:
             own_lines.append(f"timed with one step a call, not with {steps}")
         name = self.trial.task.shown
-        return tuple(f"{name}: {line}" for line in chain(own_lines, *others))
+        return tuple(f"{name}: {line}" for line in chain(own_lines, self.held, *others))
 
 
 class _FunctionInspector(_Inspector):
@@ -340,7 +343,9 @@ class _ScriptInspector(_Inspector):
             return {"speed_only": f"it {error}"}
         self._compared = digest, "" if is_as_expected else examples.set_sha256(read)
         total = sum(map(len, read))
-        if total < 2 or read[0].y is None:
+        if 0 < total < _FEWEST:
+            return {"speed_only": f"it validates on {total} examples, of which half are the test: too few to judge by"}
+        if not total or read[0].y is None:
             return {"speed_only": "its data have no targets" if total else "its validation data are empty"}
         name, kind = self._score(fit, read)
         if kind is None:
@@ -430,8 +435,18 @@ class _ScriptInspector(_Inspector):
         return sorted(path for path in script_files.files_read() if not any(map(Path(path).is_relative_to, named)))
 
 
+def _held_in_16_bits(model: keras.Model) -> Iterator[str]:
+    """Paths of the variables of the model and of its optimizer that a layer's own dtype, or the optimizer, holds so."""
+    optimizer = () if model.optimizer is None else model.optimizer.variables
+    yield from (
+        item.path
+        for item in (*model.variables, *optimizer)
+        if keras.backend.standardize_dtype(item.dtype) in ("float16", "bfloat16")
+    )
+
+
 def _few(paths: list[str]) -> str:
-    others = f" and {len(paths) - 1:,} more files" if paths[1:] else ""
+    others = f" and {len(paths) - 1:,} more" if paths[1:] else ""
     return f"{one_line(paths[0], 200)}{others}"
 
 

@@ -82,8 +82,9 @@ def private_folder() -> Path:
     Raises:
         ProfileError: it cannot be created, or it is not a folder that only this user can open.
     """
-    usable = (folder for folder in _TEMPORARY_FOLDERS if os.access(folder, os.W_OK | os.X_OK))
-    folder = next(usable, Path(tempfile.gettempdir())) / f"halfstep-{os.getuid()}"
+    usable = [folder for folder in _TEMPORARY_FOLDERS if os.access(folder, os.W_OK | os.X_OK)]
+    places = [folder / f"halfstep-{os.getuid()}" for folder in usable or [Path(tempfile.gettempdir())]]
+    folder = next((place for place in places if not _is_of_another(place)), places[0])
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -96,6 +97,11 @@ def private_folder() -> Path:
             f"only user {os.getuid()} can open (drwx------): remove it, or ask its owner to"
         )
     return folder
+
+
+def _is_of_another(path: Path) -> bool:
+    """Whether another user has made it."""
+    return os.path.lexists(path) and path.lstat().st_uid != os.getuid()  # noqa: PTH  a link without a target, too
 
 
 def lock_file(stage: str, folder: Path = Path()) -> Path:

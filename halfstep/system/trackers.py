@@ -18,10 +18,23 @@ from types import ModuleType
 from typing import Any
 
 # Each library says so in its documentation.
-_OFF = {"WANDB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1", "NEPTUNE_MODE": "debug"}
+_OFF = {
+    "WANDB_MODE": "disabled",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "debug",
+    "COMET_AUTO_LOG_DISABLE": "1",
+    "DVCLIVE_TEST": "1",  # it writes to a temporary folder, and makes no experiment of DVC
+}
 _STORE = "MLFLOW_TRACKING_URI"
 _MLFLOW = "mlflow"
-_LIBRARIES = {_MLFLOW: "MLflow", "wandb": "Weights & Biases", "clearml": "ClearML", "neptune": "Neptune"}
+_LIBRARIES = {
+    _MLFLOW: "MLflow",
+    "wandb": "Weights & Biases",
+    "clearml": "ClearML",
+    "neptune": "Neptune",
+    "comet_ml": "Comet",
+    "dvclive": "DVCLive",
+}
 _folders: list[str] = []
 
 
@@ -54,10 +67,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 def silenced() -> Iterator[dict[str, None]]:
     """In the block a script may log: to MLflow into a store in the temporary folder, and so afterwards.
 
+    The other libraries stay silent for as long as the process runs: callbacks may start them in `fit`.
+
     Yields:
         Names of the libraries that are imported in the block; of MLflow also if it is used there.
     """
-    before = {name: os.environ.get(name) for name in (*_OFF, _STORE)}
+    before = os.environ.get(_STORE)
     _folders.append(tempfile.mkdtemp(prefix="halfstep-mlflow-"))
     os.environ.update({**_OFF, _STORE: f"sqlite:///{_folders[-1]}/mlflow.db"})
     finder = _Finder()
@@ -70,11 +85,10 @@ def silenced() -> Iterator[dict[str, None]]:
         sys.meta_path.remove(finder)
         if os.path.exists(f"{_folders[-1]}/mlflow.db"):  # noqa: PTH110  it had been imported before
             finder.met[_LIBRARIES[_MLFLOW]] = None
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        if before is None:
+            os.environ.pop(_STORE, None)
+        else:
+            os.environ[_STORE] = before
 
 
 def remove() -> None:

@@ -195,6 +195,15 @@ def test_folder_of_the_machine_lock_must_be_private(make: Callable[[Path], None]
     assert list(shared.rglob("*.lock")) == []
 
 
+def test_folder_that_another_user_made_is_left_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    make_foreign(first / f"halfstep-{os.getuid()}")
+    monkeypatch.setattr(locking, "_TEMPORARY_FOLDERS", (first, second))
+    assert locking.private_folder() == second / f"halfstep-{os.getuid()}"
+
+
 def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path.name)  # a short name, relative to the working directory

@@ -207,4 +207,4 @@ def _without_namespaces(kernel_name: str) -> str:
 
 
 def _shortened(kernel_name: str) -> str:
-    return kernel_name[:_MOST_CHARACTERS].lower()
+    return kernel_name[:_MOST_CHARACTERS].lower().removesuffix(".kd")  # as ROCm ends them

@@ -39,6 +39,14 @@ def _again(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return " ".join(capsys.readouterr().out.split()), page.read_text()
 
 
+def test_file_that_does_not_exist_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["report", "nowhere.json"])
+    assert main() == 1
+    assert capsys.readouterr().err == "nowhere.json does not exist; name a comparison.json\n"
+
+
 def test_page_is_the_report(
     written: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

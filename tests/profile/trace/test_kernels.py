@@ -113,6 +113,12 @@ def test_data_movement_is_not_compute(name: str) -> None:
     assert is_compute("ampere_sgemm_128x64_tn")
 
 
+def test_suffix_of_rocm_changes_nothing() -> None:
+    name = "Cijk_Ailk_Bljk_HHS_BH_MT128x128x16_SE"
+    assert kernel_dtype(f"{name}.kd") == kernel_dtype(name) == "float16"
+    assert kernel_category(f"{name}.kd") == kernel_category(name)
+
+
 def test_long_names_are_read_in_no_time() -> None:
     """Expressions with repeats would take the square of a name's length."""
     for part in ("gemm_dot_", "fusion", "float", "conv", "<half, "):
