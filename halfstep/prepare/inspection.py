@@ -417,7 +417,7 @@ class _ScriptInspector(_Inspector):
                 "script"
             )
         if self._reads:
-            yield f"{name} reads {_few(self._reads)}: a change of it runs the stages again"
+            yield f"{name} reads {_few(self._reads)}: an edit runs the stages again"
         if unseen := [path for path in self._unlisted_reads() if path not in self._reads]:
             yield (
                 f"{name} reads {_few(unseen)}, which task.depends does not name: add it, or its folder, so that a "

@@ -1,44 +1,35 @@
 """Runs a training script up to the call of `fit` that is judged, and goes on inside that call.
 
-The script runs on a stack of its own (a greenlet), in the main thread of the process. At `fit` its stack stays as it
-is, so that what its `with` statements hold stays open, and the caller gets the model and the arguments. The script
-never goes on: the process ends with it. A process runs one script, once.
+The script never goes on after that call: the process ends with it. A process runs one script, once.
 """
 
 from __future__ import annotations
 
 import ast
-import contextvars
-import functools
 import importlib
 import importlib.util
-import inspect
 import multiprocessing
 import os
 import runpy
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
-
-from greenlet import getcurrent, greenlet
+from typing import Any
 
 from halfstep.errors import TaskError
 from halfstep.inputs import notebook
-from halfstep.inputs.closure import parsed, source_of
+from halfstep.inputs.closure import source_of
 from halfstep.inputs.own_model import USE_A_STEP
-from halfstep.inputs.own_model import script_files as script_files_of
 from halfstep.params import TaskParams
 from halfstep.system import files, sealing, trackers
 from halfstep.tasks import script_files, step_call, user_code
 from halfstep.tasks.output import output_to
+from halfstep.tasks.training_calls import TrainingCalls, calls_of, is_in_loop
 from halfstep.tasks.trial import CallSite, Trial
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
 from halfstep.words.text import joined
@@ -71,19 +62,9 @@ class _State:
     """What this process has run."""
 
     call: Call | None = None
-    stack: greenlet | None = None  # of the script, which must stay alive
+    calls: TrainingCalls | None = None  # whose stack must stay alive
     temporary: str | None = None  # folder of its temporary files
     notes: list[str] = field(default_factory=list)  # what differs from what it sets, or is set by it
-    fits: bool = False  # whether it is in an earlier call of `fit`
-
-    @contextmanager
-    def earlier_fit(self) -> Iterator[None]:
-        """In the block, calls of `fit` are Keras's own."""
-        self.fits = True
-        try:
-            yield
-        finally:
-            self.fits = False
 
 
 _state = _State()
@@ -112,7 +93,7 @@ def run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]
 
 def has_called_fit() -> bool:
     """Whether the script of this process has reached the call of `fit` that is judged."""
-    return _state.stack is not None
+    return _state.calls is not None
 
 
 def is_left() -> bool:
@@ -123,89 +104,17 @@ def is_left() -> bool:
     trackers.remove()
     if _state.temporary is not None:
         shutil.rmtree(_state.temporary, ignore_errors=True)
-    return _state.stack is not None
+    return _state.calls is not None
 
 
 def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]) -> Call:
     task, path, subject = trial.task, _python_file(trial.task.script_path, log.parent), trial.subject
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
-    caller, started_s, argv, folder = getcurrent(), time.monotonic(), sys.argv, Path.cwd()
-    stack = greenlet(lambda: _run_main(path, task, stepped))
-    stack.gr_context = contextvars.copy_context()
-    owner = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
-    fit, signature = owner.fit, inspect.signature(owner.fit)
-    made = 0
-
-    def is_its_own(method: str) -> bool:
-        """Whether the script itself is running, and not what halfstep or Keras's `fit` does for it."""
-        if os.getpid() != process or threading.current_thread() is not threading.main_thread():
-            refused(f"{subject} calls {method} in a {'thread' if os.getpid() == process else 'process'} of its own")
-        return getcurrent() is stack and not _state.fits
-
-    def refused(problem: str) -> NoReturn:
-        """Ends the script in the main thread of its process, which may wait for this one."""
-        line = _line_in(path)
-        at = f", line {line}" if line else ""
-        os.write(told, f"{problem}{at}: call the function that trains without it".encode())
-        os.kill(process, signal.SIGUSR2)
-        if os.getpid() != process:
-            os._exit(1)
-        raise SystemExit
-
-    def told_elsewhere(*_: Any) -> NoReturn:
-        raise TaskError(os.read(heard, 4096).decode())
-
-    def hand_over(values: dict[str, Any] | None, step: str | None = None) -> NoReturn:
-        caller.switch((values, _line_in(path), step))
-        os._exit(1)  # nobody continues the script
-
-    def bound(*arguments: Any, **keywords: Any) -> dict[str, Any]:
-        given = signature.bind(*arguments, **keywords)
-        given.apply_defaults()
-        return dict(given.arguments)
-
-    def taken(self: keras.Model, *arguments: Any, **keywords: Any) -> Any:
-        nonlocal made
-        if not is_its_own("fit") or task.step is not None:
-            return fit(self, *arguments, **keywords)
-        line, made = _line_in(path), made + 1
-        if made < task.fit if isinstance(task.fit, int) else _calls_of_fit(path, line):
-            with _state.earlier_fit():
-                return earlier(made, fit, bound(self, *arguments, **keywords))
-        hand_over(bound(self, *arguments, **keywords))
-
-    def stepped(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function, updated=())
-        def first_call(*arguments: Any, **keywords: Any) -> Any:
-            if getcurrent() is not stack:
-                return function(*arguments, **keywords)
-            hand_over(bound(**step_call.as_fit(function, arguments, keywords, elements)), task.step)
-
-        return first_call
-
-    def of_batch(self: keras.Model, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None) -> Any:
-        hand_over(bound(**step_call.batch_as_fit(self, x, y, sample_weight, class_weight)), "train_on_batch")
-
-    def trained_on_batch(self: keras.Model, *arguments: Any, return_dict: bool = False, **keywords: Any) -> Any:
-        if is_its_own("train_on_batch") and task.step is None:
-            of_batch(self, *arguments, **keywords)
-        return on_batch(self, *arguments, return_dict=return_dict, **keywords)
-
-    def applied(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        if is_its_own("an optimizer") and task.step is None and not _may_fit_later(path, task):
-            hand_over(None)
-        return apply(self, *arguments, **keywords)
-
-    process, (heard, told) = os.getpid(), os.pipe()
-    signal.signal(signal.SIGUSR2, told_elsewhere)
+    started_s, argv, folder = time.monotonic(), sys.argv, Path.cwd()
     multiprocessing.set_start_method(None, force=True)  # Python's default, which this process may have from its parent
-    optimizer, on_batch = keras.optimizers.Optimizer, keras.Model.train_on_batch
-    apply = optimizer.apply
-    optimizer.apply, keras.Model.train_on_batch = applied, trained_on_batch
-
     user_code.stay_in_checkout()
-    owner.fit, sys.argv, sys.dont_write_bytecode = taken, [str(task.script_path), *task.command_line], True
+    sys.argv, sys.dont_write_bytecode = [str(task.script_path), *task.command_line], True
     sys.path.insert(0, str(task.import_folders[0]))
     sys.path += map(str, task.import_folders[1:])  # as with PYTHONPATH=., or where the repository is installed
     _decide_policy(trial.variant.policy)
@@ -213,48 +122,56 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     _decide_floatx()
     _take_strategies_of_one_device()
     user_code.seal((task.script_folder, *task.import_folders))
-    result, before = None, user_code.settings()
+    calls, found, before = TrainingCalls(trial, path, earlier), None, user_code.settings()
     try:
         os.chdir(task.script_folder)
         explained = user_code.explained(
             subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True
         )
         alone = script_files.one_at_a_time(str(path), folder.absolute())
-        kept = step_call.elements_kept() if task.step else nullcontext(step_call.Elements())
-        with explained, output_to(log), trackers.silenced() as met, alone, _temporary_files_kept(), kept as elements:
-            result = stack.switch()
+        kept = step_call.elements_kept() if task.step else nullcontext(calls.elements)
+        with (
+            explained,
+            output_to(log),
+            trackers.silenced() as met,
+            alone,
+            _temporary_files_kept(),
+            kept as calls.elements,
+        ):
+            found = calls.run(lambda: _run_main(path, task, calls.step))
     except TaskError as error:
         if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
             raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
         raise
     finally:
-        owner.fit, optimizer.apply, keras.Model.train_on_batch, sys.argv = fit, apply, on_batch, argv
-        if result is None or stack.dead:
+        sys.argv = argv
+        if found is None:
             os.chdir(folder)
-    if stack.dead and made:
-        raise TaskError(f"{subject} calls fit only {made} time{'s' * (made > 1)}, and task.fit is {task.fit}")
-    if stack.dead and task.step is not None:
+    if found is None and calls.number:
+        times = f"{calls.number} time{'s' * (calls.number > 1)}"
+        raise TaskError(f"{subject} calls fit only {times}, and task.fit is {task.fit}")
+    if found is None and task.step is not None:
         raise TaskError(f"{subject} ends without a call of {task.step} (task.step). What it printed is in {log}")
-    if stack.dead:
+    if found is None:
         raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
-    _state.stack = stack
+    _state.calls = calls
     sealing.reached_fit()
     if met:
         _state.notes.append(f"replaces its tracking with {joined(list(met))}: what it logs by itself is thrown away")
     _state.notes += _changed_settings(before, subject)
-    values, line, step = result
-    if values is None:
+    line, step = found.line, found.step
+    if found.arguments is None:
         raise TaskError(f"{subject} applies gradients in line {line} in a loop of its own: {USE_A_STEP}")
     site = CallSite(
         line=line,
-        number=made,
+        number=calls.number,
         step=step,
-        later_lines=tuple(_calls_of_fit(path, line, step or "fit")) if task.step is None else (),
-        is_in_loop=not step and _is_in_loop(path, line),
+        later_lines=tuple(calls_of(path, line, step or "fit")) if task.step is None else (),
+        is_in_loop=not step and is_in_loop(path, line),
         seconds=time.monotonic() - started_s,
         notes=tuple(dict.fromkeys(_state.notes)),
     )
-    return Call(values.pop("self"), fit, values, site)
+    return Call(found.arguments.pop("self"), calls.fit, found.arguments, site)
 
 
 def _python_file(path: Path, folder: Path) -> Path:
@@ -318,39 +235,6 @@ def _temporary_files_kept() -> Iterator[None]:
         if before is None:  # the processes of `profile` have a folder
             before = _state.temporary = tempfile.mkdtemp(prefix="halfstep-")
         tempfile.tempdir = before
-
-
-def _line_in(path: Path) -> int:
-    """The line of the script that is running."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_filename == str(path):
-            return frame.f_lineno
-        frame = frame.f_back
-    return 0
-
-
-def _may_fit_later(path: Path, task: TaskParams) -> bool:
-    """Whether a script that trains in a loop of its own may call `fit` after that, by its text."""
-    others = (file for file in script_files_of(task.script_path, *task.import_folders).values() if file != path)
-    return bool(_calls_of_fit(path, _line_in(path))) or any(_calls_of_fit(file, 0) for file in others)
-
-
-def _calls_of_fit(path: Path, after: int, method: str = "fit") -> list[int]:
-    """Lines of a file after `after` that call a method of this name."""
-    tree = parsed(path)
-    if tree is None:
-        return []
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    methods = ((node.func.attr, node.lineno) for node in calls if isinstance(node.func, ast.Attribute))
-    return [line for name, line in methods if name == method and line > after]
-
-
-def _is_in_loop(path: Path, line: int) -> bool:
-    """Whether a line of a file is in the body of a loop."""
-    tree = parsed(path)
-    loops = () if tree is None else (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
-    return any(node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0) for node in loops)
 
 
 def _decide_policy(policy: str) -> None:

@@ -62,8 +62,8 @@ def files_read(*, temporary: bool = False) -> frozenset[str]:
 def files_read_in(folders: Iterable[Path]) -> list[str]:
     """Those in the folders that are small enough to be looked at again at each start."""
     roots = [os.path.realpath(folder) for folder in folders]
-    inside = (path for path in sorted(files_read()) if any(path.startswith(f"{root}{os.sep}") for root in roots))
-    return [path for path in inside if os.path.getsize(path) <= _LARGEST_READ]  # noqa: PTH202  as above
+    inside = (Path(path) for path in sorted(files_read()) if any(path.startswith(f"{root}{os.sep}") for root in roots))
+    return [str(path) for path in inside if path.is_file() and path.stat().st_size <= _LARGEST_READ]
 
 
 @contextmanager

@@ -108,7 +108,9 @@ def as_fit(
     return {"self": model, "x": named.repeat(), "steps_per_epoch": steps if steps > 0 else _STEPS_OF_AN_EPOCH}
 
 
-def batch_as_fit(model: keras.Model, x: Any, y: Any, sample_weight: Any, class_weight: Any) -> dict[str, Any]:
+def batch_as_fit(
+    model: keras.Model, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Any = None
+) -> dict[str, Any]:
     """The arguments of a call of `fit` whose steps are those of `train_on_batch` with this batch, again and again."""
     parts = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
     batch = keras.tree.map_structure(tf.convert_to_tensor, parts)

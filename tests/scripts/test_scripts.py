@@ -542,7 +542,7 @@ def test_arguments_folder_and_modules_of_the_script(project: ScriptProject) -> N
     project.write({"task": {"script": str(project.script), "arguments": ["--width", 64]}}, start=start)
     (project.script.parent / "beside.txt").write_text("here")
     (project.script.parent / "helper.py").write_text("VALUE = 7")
-    assert f"reads {project.script.parent / 'beside.txt'}: a change of it runs the stages" in project.passed("prepare")
+    assert f"reads {project.script.parent / 'beside.txt'}: an edit runs the stages again" in project.passed("prepare")
     project.write({"task": {"arguments": ["--width", 64], "depends": [str(project.script.parent)]}}, start=start)
     assert " reads " not in project.passed("prepare")
     assert "['--width', '64'] here __main__ 7" in (project.root / ".halfstep/script/float32-0.txt").read_text()

@@ -117,7 +117,7 @@ if Path({str(path)!r}).exists():
 def test_files_that_a_script_reads_are_dependencies(project: ScriptProject) -> None:
     project.lay({"config.json": '{"width": 4}'})
     project.write(start='width = __import__("json").load(open("config.json"))["width"]')
-    assert "config.json: a change of it runs the stages again" in project.passed("prepare")
+    assert "config.json: an edit runs the stages again" in project.passed("prepare")
 
     def key() -> str:
         found = digests.tasks_digest(params.load())
