@@ -17,9 +17,8 @@ from halfstep.inputs.contents import Contents
 from halfstep.inputs.own_code import of_files
 from halfstep.inputs.own_model import own_model_files, script_files
 from halfstep.params import DataParams, ModelParams, Params, TaskParams
-from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
-from halfstep.system.files import TASK_FILE, resolve_data_path
+from halfstep.system.files import TASK_FILE, TASK_INFO, resolve_data_path
 from halfstep.system.interpreters import versions_of
 
 _DEEPEST = 100  # Python's own limit, at which it gives a traceback, is about 900
@@ -99,7 +98,7 @@ def _changed_reads() -> dict[str, Any]:
     if not (TASK_INFO.is_file() or TASK_FILE.is_file()):
         return {}
     try:
-        seen = TaskInfo.read(TASK_INFO).reads
+        seen = files.read_json(TASK_INFO).get("reads", {})
     except HalfstepError:  # `prepare` has not run, or says what is wrong with its file
         seen = {}
     before = files.read_json(TASK_FILE).get("reads", {}) if TASK_FILE.is_file() else {}

@@ -10,7 +10,7 @@ from halfstep.params import Params
 from halfstep.results.artifact import Document, Record
 from halfstep.system import files
 
-TASK_INFO = files.PREPARED / "task.json"
+TASK_INFO = files.TASK_INFO
 IMAGES = "images"
 
 

@@ -22,6 +22,7 @@ from halfstep.words.text import MIB
 
 DATA = Path("data")
 PREPARED = DATA / "prepared"
+TASK_INFO = PREPARED / "task.json"
 TRAIN = DATA / "train"
 PROFILE = DATA / "profile"
 SERVE = DATA / "serve"
