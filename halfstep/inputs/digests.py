@@ -98,7 +98,7 @@ def _changed_reads() -> dict[str, Any]:
     if not (TASK_INFO.is_file() or TASK_FILE.is_file()):
         return {}
     try:
-        seen = files.read_json(TASK_INFO).get("reads", {})
+        seen = files.read_json(TASK_INFO).get("reads") or {}
     except HalfstepError:  # `prepare` has not run, or says what is wrong with its file
         seen = {}
     before = files.read_json(TASK_FILE).get("reads", {}) if TASK_FILE.is_file() else {}

@@ -188,8 +188,8 @@ class _Inspections:
             "steps_by_batch": steps,
             "left_out": self._left_out,
             "refusals": self._refusals,
-            "reads": {os.path.relpath(path): files.sha256_file(Path(path)) for path in self.first.reads},
-            "first_weights": self._weights if self._settings.task.step is None else {},
+            "reads": {os.path.relpath(path): files.sha256_file(Path(path)) for path in self.first.reads} or None,
+            "first_weights": (self._settings.task.step is None and self._weights) or None,
         }
         return self.first.info.model_copy(update=changes)
 

@@ -68,8 +68,8 @@ class TaskInfo(Document):
     restarts: bool = False
     left_out: dict[str, str] = Field(default_factory=dict)
     refusals: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    reads: dict[str, str] = Field(default_factory=dict)
-    first_weights: dict[int, str] = Field(default_factory=dict)
+    reads: dict[str, str] | None = None
+    first_weights: dict[int, str] | None = None
 
     def steps_at(self, batch_size: int) -> int | None:
         """Training steps of an epoch at a batch size."""

@@ -117,11 +117,11 @@ def train(
     """
     session = session or Session()
     info = None if trial.task.script is None else TaskInfo.read(trial.directory / TASK_INFO.name)
-    read = {} if info is None else {Path(path).resolve(): digest for path, digest in info.reads.items()}
+    read = {} if info is None else {Path(path).resolve(): digest for path, digest in (info.reads or {}).items()}
     ready = building.ready(trial)
     _require_space_for(ready)
     initial_weights = first_weights(ready.model)
-    if info is not None:
+    if info is not None and info.first_weights:
         _require_weights(trial, info.first_weights.get(trial.seed), initial_weights, read)
     is_watched = trial.variant.dtype_policy.compute.bits < FLOAT32.bits
     initial = capture_state(state_variables(ready.model)) if is_watched else {}

@@ -138,7 +138,7 @@ def judged(folder: Folder, *arguments: str) -> subprocess.Popen[str]:
     (folder.path / "train.py").write_text(
         "import keras, numpy as np\nopen('log.txt', 'a').write('new')\n"
         "model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
-        "model.fit(np.zeros((64, 2)), np.zeros(64), epochs=100_000)\n"
+        "model.fit(np.zeros((640, 2)), np.zeros(640), epochs=100_000)\n"
     )
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "halfstep", "judge", "train.py", "--variants=float32,mixed_bfloat16", *arguments],
