@@ -418,7 +418,7 @@ class _ScriptInspector(_Inspector):
             )
         if self._reads:
             yield f"{name} reads {_few(self._reads)}: an edit runs the stages again"
-        if unseen := [path for path in self._unlisted_reads() if path not in self._reads]:
+        if unseen := sorted(set(self._unlisted_reads) - set(self._reads)):
             yield (
                 f"{name} reads {_few(unseen)}, which task.depends does not name: add it, or its folder, so that a "
                 "change of it runs the stages again"
@@ -427,9 +427,10 @@ class _ScriptInspector(_Inspector):
     @functools.cached_property
     def _reads(self) -> list[str]:
         """What is looked at again at each start."""
-        found = script_files.files_read_in(self.trial.task.import_folders)
-        return [path for path in self._unlisted_reads() if path in found]
+        found = set(script_files.files_read_in(self.trial.task.import_folders))
+        return [path for path in self._unlisted_reads if path in found]
 
+    @functools.cached_property
     def _unlisted_reads(self) -> list[str]:
         named = [path.resolve() for path in self.depends]
         return sorted(path for path in script_files.files_read() if not any(map(Path(path).is_relative_to, named)))
