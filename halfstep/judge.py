@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from halfstep.cli import cli_entry
 from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.system import files, sealing
+from halfstep.system import files, overlays, sealing
 from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
 from halfstep.system.locking import holder_of, try_lock
@@ -39,7 +40,15 @@ from halfstep.workspace import (
 _WRITTEN = files.WORK_DIR / PARAMS_FILE  # as this program wrote it, to know what was edited since
 _STORE = "sqlite:///mlflow.db"  # of the workspace, also where MLFLOW_TRACKING_URI names the user's own
 _AUTHOR = ("-c", "user.name=halfstep", "-c", "user.email=halfstep@localhost", "-c", "commit.gpgsign=false")
+_DVC_SETTINGS = {
+    "core.analytics": "false",
+    "core.check_update": "false",
+    "core.autostage": "true",  # without it DVC tells what to add to git
+    "cache.dir": "cache",  # of the workspace, where the user has one for all their projects
+}
 _STDERR = 2
+_LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
+_SWITCH = "HALFSTEP_OVERLAYS"
 _MOST_LISTED = 50_000
 _END_S = 5.0  # for processes of a pipeline that was stopped
 
@@ -70,7 +79,9 @@ def main() -> None:
         files.write_text(workspace / _WRITTEN, parameters(values))
         decides = [text for text in known if text != "--json"]  # which says only how the answer is printed
         files.write_json(workspace / files.JUDGE_CALL, {"known": decides, "own": own})
-        _run_sealed(workspace, here, to_stderr=arguments.json)
+        store = (values | edits)["tracking.uri"]
+        folders = _folders(arguments, here) if store == _STORE or store.startswith("http") else []
+        _run_sealed(workspace, here, folders, to_stderr=arguments.json)
         shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     if arguments.json:
         print((workspace / COMPARISON).read_text(encoding="utf-8"), end="")
@@ -109,6 +120,12 @@ def _arguments(known: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
+def _folders(arguments: argparse.Namespace, here: Path) -> list[Path]:
+    """Those of the user: where they stand, and what they name."""
+    named = here / (arguments.what or arguments.images or ".")
+    return [here, named if named.is_dir() else named.parent]
+
+
 def _make(workspace: Path) -> None:
     """Makes the workspace, a git repository with a first commit, beside its place, so that a kill leaves no half.
 
@@ -130,8 +147,8 @@ def _make(workspace: Path) -> None:
         copy_plots(folder)
         if is_new:
             shutil.copyfile(template(PARAMS_FILE), folder / PARAMS_FILE)
-            for key, value in (("analytics", "false"), ("check_update", "false"), ("autostage", "true")):
-                dvc("config", f"core.{key}", value, folder=folder)  # without autostage DVC tells what to add to git
+            for key, value in _DVC_SETTINGS.items():
+                dvc("config", key, value, folder=folder)
             git("add", "--all", folder=folder)
             git(*_AUTHOR, "commit", "--quiet", "--message", "The pipeline", folder=folder)
             folder.rename(workspace)
@@ -148,21 +165,63 @@ def _has_commit(workspace: Path) -> bool:
         return False
 
 
-def _run_sealed(workspace: Path, here: Path, *, to_stderr: bool) -> None:
+def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, to_stderr: bool) -> None:
     """Runs the pipeline, and says what the user's code would have changed."""
     sealing.undo(workspace)  # what a kill has left
     sealing.forget_changed(workspace)
     before = _listing(here)
+    changed = set[str]()
     try:
-        _run(workspace, to_stderr=to_stderr)
+        with _overlays(workspace, here, folders, changed) as prefix:
+            _run([*prefix, sys.executable, "-m", "dvc", "repro"], workspace, to_stderr=to_stderr)
     finally:
-        sealing.undo(workspace, wait_s=_END_S)
-        if line := sealing.said(sealing.changed_paths(workspace), here):
+        if line := sealing.said(sorted({*changed, *sealing.changed_paths(workspace)}), here):
             print(f"judge: {line}", file=sys.stderr)
         after = _listing(here)
         if before and after and (differing := sorted({name for name, _ in before ^ after})):
             more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
             print(f"judge: {differing[0]}{more} changed while this ran, by another program", file=sys.stderr)
+
+
+@contextmanager
+def _overlays(workspace: Path, here: Path, folders: Sequence[Path], changed: set[str]) -> Iterator[list[str]]:
+    """Yields what to put before a command, so that the user's folders stay as they are, and adds what it changed."""
+    unfinished = workspace / files.WORK_DIR / "layers"
+    if unfinished.exists():
+        overlays.remove(Path(unfinished.read_text()))
+    layers = Path(tempfile.mkdtemp(prefix="halfstep-", dir=_LAYERS if _LAYERS.is_dir() else None))
+    files.write_text(unfinished, str(layers))
+    covered = _covered(folders, layers) if folders and os.environ.get(_SWITCH) != "off" else []
+    kept = workspace / files.WORK_DIR / "caches"
+    caches = {path: str(kept / Path(path).name) for path in _outermost(map(os.path.realpath, sealing.caches()))}
+    try:
+        yield overlays.command_of(covered, [str(here / files.WORK_DIR)], caches, layers) if covered else []
+    finally:
+        sealing.undo(workspace, wait_s=_END_S)
+        for path, new in overlays.written(covered, layers):
+            changed.add(path)
+            if new is not None:
+                place = sealing.place_of(workspace, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(new, place)
+        overlays.remove(layers)
+        unfinished.unlink()
+
+
+def _covered(folders: Sequence[Path], layers: Path) -> list[str]:
+    """The user's home and the repositories of these folders; none that holds the whole system, or what is kept."""
+    tops = (next((top for top in (path, *path.parents) if (top / ".git").exists()), path) for path in folders)
+    found = _outermost(os.path.realpath(path) for path in (Path.home(), *tops) if path.is_dir())
+    return [path for path in found if path != "/" and not layers.is_relative_to(path)]
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Without those in others."""
+    found = list[str]()
+    for path in sorted(set(paths)):
+        if not any(Path(path).is_relative_to(other) for other in found):
+            found.append(path)
+    return found
 
 
 def _listing(here: Path) -> frozenset[tuple[str, tuple[int, int]]]:
@@ -182,10 +241,9 @@ def _listing(here: Path) -> frozenset[tuple[str, tuple[int, int]]]:
     return frozenset(found)
 
 
-def _run(workspace: Path, *, to_stderr: bool) -> None:
+def _run(command: Sequence[str], workspace: Path, *, to_stderr: bool) -> None:
     began_s = time.time()
     variables = search_path() | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    command = [sys.executable, "-m", "dvc", "repro"]
     done = subprocess.run(
         command,
         cwd=workspace,

@@ -132,12 +132,10 @@ def seal(root: Path, folders: Iterable[Path | str]) -> None:
         return
     end()
     undo(root)
-    home = os.path.expanduser("~")
-    caches = [os.path.join(home, name) for name in _CACHES]
-    caches += [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
     judged = root.parts[-2:] == JUDGE.parts  # all of that folder is the pipeline's
+    ours = [root] if judged else map(root.joinpath, _OURS)
     _seal.users = users
-    _seal.free = tuple(os.path.realpath(path) for path in (*caches, *([root] if judged else map(root.joinpath, _OURS))))
+    _seal.free = tuple(os.path.realpath(path) for path in (*caches(), *ours))
     temporary = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108
     _seal.free_elsewhere = (*_SYSTEM, *map(os.path.realpath, temporary))
     (root / _FOLDER / "copies").mkdir(parents=True, exist_ok=True)
@@ -149,6 +147,13 @@ def seal(root: Path, folders: Iterable[Path | str]) -> None:
         _seal.is_installed = True
     with _seal.unseen():
         _lend(root)
+
+
+def caches() -> list[str]:
+    """Folders of downloads and of what was compiled, which may not exist."""
+    home = os.path.expanduser("~")
+    named = [os.environ[name] for name in _CACHE_VARIABLES if os.environ.get(name)]
+    return [*(os.path.join(home, name) for name in _CACHES), *named]
 
 
 def reached_fit() -> None:
@@ -352,7 +357,7 @@ def _moved_away(root: Path, path: str) -> Iterator[str]:
         with suppress(OSError):
             os.rmdir(path)
         return
-    target = _place(root, path)
+    target = place_of(root, path)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
         shutil.rmtree(target)
@@ -363,7 +368,7 @@ def _moved_away(root: Path, path: str) -> Iterator[str]:
 def _lend(root: Path) -> None:
     """Puts back what an earlier process had made before it called `fit`, as a file of this one."""
     for path in _read(root / _FOLDER / "lent.json"):
-        source = _place(root, path)
+        source = place_of(root, path)
         if source.is_file() and not os.path.lexists(path):
             parent = os.path.dirname(path)
             missing = []
@@ -401,7 +406,8 @@ def _read(path: Path) -> Any:
         return []
 
 
-def _place(root: Path, path: str) -> Path:
+def place_of(root: Path, path: str) -> Path:
+    """Where a new file of the user's code is moved to."""
     return root / WRITTEN / path.lstrip("/")
 
 
