@@ -62,13 +62,13 @@ def serve(connection: Connection, trial: Trial, first: Inspection | None) -> Non
 
 def _failure(error: Exception, trial: Trial) -> TrialFailure:
     """What the user's code has raised, with a cure if the variant's type may be the cause."""
-    cause = None if trial.task.script is None or script.has_called_fit() else error.__cause__
+    cause = error.__cause__ if isinstance(error, HalfstepError) else error
     text = str(error) if isinstance(error, HalfstepError) else f"{trial.subject}: {user_code.describe(error)}"
     is_users = not isinstance(error, HalfstepError) or error.__cause__ is not None
     return TrialFailure(
         text + (_CURE if is_users and trial.variant.dtype_policy.compute.bits < 32 else ""),
-        raised="" if cause is None else user_code.describe(cause),
-        is_missing=isinstance(cause, _MISSING),
+        raised="" if cause is None or trial.task.script is None else user_code.describe(cause),
+        is_missing=isinstance(cause, _MISSING) and not script.has_called_fit(),
         layer=failed_layer(error),
     )
 

@@ -15,10 +15,11 @@ from halfstep.system.imports import ROOT
 
 _MOST_S = 600.0
 # Its arguments: the root of this project, the folder of the pipeline, a dtype policy, the file for what the script
-# raises, the folders of the script's modules, -m or nothing, the script and its command line. It ends at the first call
-# of `fit`. Of halfstep's code it uses what leaves the user's files as they were, and more when the script has failed.
+# raises, the folders of the script's modules, -m or nothing, the script and its command line. It ends after the first
+# step of its first call of `fit`. Of halfstep's code it uses what leaves the user's files as they were, and more when
+# the script has failed.
 _PROGRAM = """
-import os, pathlib, runpy, sys, tempfile
+import inspect, os, pathlib, runpy, sys, tempfile
 root, place, policy, raised, folders, flag, script, *sys.argv[1:] = sys.argv[1:]
 sys.path.insert(0, root)
 from halfstep.system import native_writes, sealing, trackers
@@ -29,9 +30,15 @@ native_writes.report()
 tempfile.tempdir = os.path.dirname(raised)
 trackers.silenced().__enter__()
 tempfile.tempdir = None
-keras.Model.__mro__[next(n for n, kind in enumerate(keras.Model.__mro__) if "fit" in vars(kind))].fit = (
-    lambda *_, **__: os._exit(0)
-)
+fitting = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+own = fitting.fit
+def one_step(*arguments, **named):
+    call = inspect.signature(own).bind(*arguments, **named)
+    call.apply_defaults()
+    call.arguments |= dict(epochs=call.arguments["initial_epoch"] + 1, steps_per_epoch=1, validation_steps=1)
+    own(*call.args, **call.kwargs)
+    os._exit(0)
+fitting.fit = one_step
 if policy != "float32":
     keras.config.set_dtype_policy(policy)
 try:
@@ -49,7 +56,7 @@ except BaseException as error:
 
 
 def raised_in_plain_python(task: TaskParams, policy: str, logs: Path) -> str | None:
-    """What a script raises before `fit` in plain Python, in one line; None if it raises nothing.
+    """What a script raises before or in the first step of `fit` in plain Python, in one line; None if nothing.
 
     None also for those with a loop of their own, which would train.
 

@@ -38,7 +38,7 @@ class TrialFailure:
 
     Attributes:
         message: for the user.
-        raised: what a script raised before it called `fit`, in one line, without what halfstep says of it; else empty.
+        raised: what a script raised, in one line, without what halfstep says of it; else empty.
         is_missing: whether it did not find a file or a module.
         layer: path of the layer that has failed; None if none has.
     """
@@ -263,7 +263,8 @@ class _Inspections:
         policy = self._settings.variants[variant].policy
         message = failure.message if self._folder is None else f"{failure.message}; it ran in {self._folder}"
         raised = raised_in_plain_python(self._settings.task, policy, SCRIPT_LOGS)
-        if raised is None or raised.partition(ALL_OF_IT)[0] != failure.raised.partition(ALL_OF_IT)[0]:
+        here, there = (text.partition(ALL_OF_IT)[0] for text in (failure.raised, raised or "nothing"))
+        if not here.endswith(there) and not there.endswith(here):  # one may begin with the exception's class
             return message
         return f"{message}; in plain Python{'' if policy == 'float32' else ' with this policy'}, too"
 

@@ -8,6 +8,7 @@ import re
 import signal
 import site
 import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -36,6 +37,7 @@ _KERAS_ARGUMENTS = "Arguments received by "  # how the end of a message of Keras
 _KERAS_GUESS = re.compile(r"Could not automatically infer the output shape .*?Error encountered:", re.DOTALL)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _TRACEBACK = "Traceback (most recent call last):"
+_AUTOGRAPH = "in user code:\n"
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")  # a line that begins in the first column, after the frames
 
@@ -171,9 +173,11 @@ def _raised_in_graph(message: str) -> _Raised | None:
         return _Raised(f"{uneven[0]}; {REPEAT}", [])
     _, mark, block = message.rpartition(_TRACEBACK)
     if not mark:
+        _, mark, block = message.partition(_AUTOGRAPH)
+    if not mark:
         return None
     frames = [traceback.FrameSummary(name, int(line), "") for name, line in _FRAME.findall(message)]
-    own = [line.strip() for line in block.splitlines() if _EXCEPTION.match(line)]
+    own = [line.strip() for line in textwrap.dedent(block).splitlines() if _EXCEPTION.match(line)]
     return _Raised(own[-1], frames) if own else None
 
 

@@ -431,6 +431,11 @@ WRONG = {
         {},
         "fails before it calls fit: no data (train.py, line LINE); in plain Python, too",
     ),
+    "raises in fit": (
+        "keras.losses.SparseCategoricalCrossentropy.call = lambda *_: 1 / 0",
+        {},
+        "division by zero (train.py, line LINE); in plain Python, too",
+    ),
     "ends": ("sys.exit(0)", {}, "/.halfstep/script/float32-0.txt; in plain Python, too"),
     "fit 2": ("", {"task": {"fit": 2}}, "calls fit only 1 time, and task.fit is 2"),
     "no network": (
