@@ -145,7 +145,8 @@ def seal(root: Path, folders: Iterable[Path | str]) -> None:
     if not _seal.is_installed:
         sys.addaudithook(_seal.check)
         _seal.is_installed = True
-    with _seal.unseen():
+    with _seal.unseen(), open(root / _FOLDER / "lending", "w") as lending:
+        fcntl.flock(lending, fcntl.LOCK_EX)  # processes that start at the same time
         _lend(root)
 
 
