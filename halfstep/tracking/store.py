@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from halfstep.errors import TrackingError, without_password
+from halfstep.errors import NO_SPACE, TrackingError, is_disk_full, without_password
 from halfstep.params import TrackingParams
 from halfstep.system import files
 from halfstep.system.files import original_root
@@ -221,6 +221,8 @@ def application_id(path: Path) -> int:
             raise TrackingError(
                 f"{path} is locked by another process for {LOCKED_S:.0f} s at least: wait until it has ended, or end it"
             ) from error
+        if is_disk_full(error):
+            raise TrackingError(f"{path}: {NO_SPACE}") from error
         raise TrackingError(
             f"{path} cannot be used as a tracking store ({error}): move it away, or choose another path"
         ) from error
