@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from halfstep.errors import DISK_FULL, REFUSALS, HalfstepError, one_line
+from halfstep.errors import DISK_FULL, NO_SPACE, REFUSALS, HalfstepError, is_disk_full, one_line
 from halfstep.system import files, supervision
 
 THREADS_S = 5.0  # for threads that end by themselves
@@ -58,6 +58,11 @@ def cli_entry(main: Callable[[], None]) -> Callable[[], int]:
             if error.errno not in REFUSALS:
                 raise
             _report(_os_error_message(error))
+            return HalfstepError.exit_status
+        except Exception as error:
+            if not is_disk_full(error):
+                raise
+            _report(NO_SPACE)
             return HalfstepError.exit_status
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C must not interrupt the end of threads

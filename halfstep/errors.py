@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s@/?#:]*:[^\s@]*|[^/?#\s]*)@")
 _SECRET_FIELDS = re.compile(r"(?i)([?&;](?:password|passwd|pwd|sslpassword|token|access_token)=)[^&;\s'\"]*")
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE = f"{os.strerror(errno.ENOSPC)}; free some disk space, then run `dvc repro` again"
+_DISK_FULL_TEXTS = ("database or disk is full", os.strerror(errno.ENOSPC))  # the first is SQLite's
 # The cause is outside the program: a read-only disk, or a file where a folder should be.
 REFUSALS = DISK_FULL | frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -103,6 +106,11 @@ class WorkspaceError(HalfstepError):
 
 class GateError(HalfstepError):
     """The comparison does not pass `compare.gate`."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error is that a disk is full. Libraries that wrap such an error quote its text."""
+    return getattr(error, "errno", None) in DISK_FULL or any(text in str(error) for text in _DISK_FULL_TEXTS)
 
 
 def without_password(text: str) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -62,6 +63,11 @@ def test_bug_keeps_its_traceback(error: Exception) -> None:
 def test_system_error_gives_one_line(number: int, text: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli_entry(raising(OSError(number, text, "data/x")))() == 1
     assert capsys.readouterr().err == f"data/x: {text}; {advice}, then run `dvc repro` again\n"
+
+
+def test_full_disk_that_a_library_reports_gives_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli_entry(raising(sqlite3.OperationalError("database or disk is full")))() == 1
+    assert capsys.readouterr().err == "No space left on device; free some disk space, then run `dvc repro` again\n"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from halfstep.system.telling import ASKED, told
 
 NO_NODE_S = 120.0  # for a machine with enough resources to come back
 STRIKES = 3  # after which a node gets no more jobs
+FREE_TRIES = 10  # of a job whose worker is lost before its training begins: some workers cannot start anywhere
 _POLL_S, _NODES_S = 0.5, 2.0
 
 
@@ -48,13 +49,14 @@ class Outcome:
 
 @dataclass(eq=False)
 class _Attempt:
-    """A try of a job; `host` and `node_id` are known when it has started."""
+    """A try of a job; `host` and `node_id` are known when it has started, and it has begun when its program tells."""
 
     job: Job
     actor: Any
     stream: Any
     host: str = ""
     node_id: str = ""
+    has_begun: bool = False
 
 
 class Driving:
@@ -84,6 +86,7 @@ class Driving:
             KeyboardInterrupt: after Ctrl-C, when all programs have ended.
         """
         self._tries = {job.name: 0 for job in jobs}
+        self._free_tries = {job.name: 0 for job in jobs}
         self._outcomes: dict[str, Outcome] = {}
         self._open = [self._start(job) for job in jobs]
         ray = cluster.library()
@@ -115,9 +118,9 @@ class Driving:
         try:
             kind, *rest = ray.get(next(attempt.stream))
         except StopIteration:
-            self._again(attempt, "its worker ended")
+            self._lost(attempt, "its worker ended")
         except (ray.exceptions.RayActorError, ray.exceptions.ActorUnavailableError):
-            self._again(attempt, "its worker was lost")
+            self._lost(attempt, "its worker was lost")
         except ray.exceptions.RayError as error:
             self._again(attempt, cluster.first_line(error))
         else:
@@ -126,6 +129,7 @@ class Driving:
                 self._say("started", attempt)
             elif kind == "line":
                 if state := told(rest[0]):
+                    attempt.has_begun = True
                     self._say(state, attempt)
             elif kind == "fault":
                 self._fault(attempt, rest[0])
@@ -141,6 +145,15 @@ class Driving:
         self._say(f"cannot run there: {why}", attempt)
         if len(strikes) == STRIKES:
             self._say(f"{attempt.host} ({attempt.node_id[:6]}) is left out after {STRIKES} such failures: {why}")
+        self._replace(attempt)
+
+    def _lost(self, attempt: _Attempt, why: str) -> None:
+        """Tries it elsewhere, which uses up a retry if the training had begun."""
+        if attempt.has_begun or self._free_tries[attempt.job.name] == FREE_TRIES:
+            self._again(attempt, why)
+            return
+        self._free_tries[attempt.job.name] += 1
+        self._say(f"had not begun, and is tried elsewhere: {why}", attempt)
         self._replace(attempt)
 
     def _again(self, attempt: _Attempt, why: str) -> None:
@@ -174,7 +187,7 @@ class Driving:
         nodes = cluster.nodes()
         alive = {node.node_id for node in nodes}
         for attempt in [attempt for attempt in self._open if attempt.node_id and attempt.node_id not in alive]:
-            self._again(attempt, "its machine does not answer")
+            self._lost(attempt, "its machine does not answer")
         jobs = [attempt.job for attempt in self._open]
         fitting = [node for node in nodes if any(node.cpus >= job.cpus and node.gpus >= job.gpus for job in jobs)]
         usable = [node for node in fitting if len(self._strikes.get(node.node_id, [])) < STRIKES]

@@ -19,7 +19,7 @@ from halfstep.fleet.program import LOST, NODE_FAULT
 from halfstep.system import files
 from halfstep.system.commands import dvc_error
 from halfstep.system.supervision import die_with_parent
-from halfstep.system.telling import told
+from halfstep.system.telling import tell, told
 
 _STATUS = re.compile(r"exited with (-?\d+)")
 _BY_SIGNAL = {128 + signal.SIGKILL, 128 + signal.SIGTERM}  # how a shell reports it; Python reports a negative number
@@ -56,6 +56,7 @@ def train(variant: str, seed: int) -> None:
     if status:
         raise StepError(lines[-1] if lines else f"stages.environment failed with status {status}", NODE_FAULT)
     dvc("pull", str(files.PREPARED))
+    tell("has the data, and trains")
     dvc("repro", "--single-item", stage)
     dvc("push", "--run-cache", stage)
 

@@ -5,8 +5,10 @@ Ray sends this module by value, so it imports the standard library only: a node 
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +26,9 @@ from typing import Any
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the status of a program that can be tried again
 NODE_FAULT = 74  # EX_IOERR: the status of a program that this node cannot run
 STOP_S = 60.0  # for a program to save its checkpoint
+# Libraries quote it, and DVC and shutil then name two files, as in "'from' -> 'to'".
+_REASONS = "|".join(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+_DISK_FULL = re.compile(rf"(?P<reason>{_REASONS})(?:: '[^']*' -> '(?P<target>[^']*)')?")
 # Ray's own; those of a stage; and what would make a training take the job that started Ray for its hosts.
 _NOT_PASSED_ON = ("RAY_", "DVC_ROOT", "DVC_STAGE", "SLURM_", "TF_CONFIG", "PYTHONPATH")
 
@@ -59,12 +64,8 @@ class Program:
             _require_versions(versions)
             with _copied_tree(order["checkout"], contents) as work:
                 ended = yield from self._run(work, order)
-        except _NodeError as fault:
-            yield "fault", str(fault)
-        except shutil.Error as error:
-            yield "fault", str(error.args[0][0][-1])
-        except OSError as error:
-            yield "fault", f"{error.filename or 'a file'}: {error.strerror or error}"
+        except (_NodeError, OSError) as fault:
+            yield "fault", _explained(fault, _home(order["checkout"]))
         else:
             yield "ended", *ended
 
@@ -109,6 +110,19 @@ class Program:
 
 class _NodeError(Exception):
     """This node cannot run the program."""
+
+
+def _explained(fault: Exception, home: Path) -> str:
+    """Why this node cannot run the program. A full disk is named in place of the file that was copied to it."""
+    if full := _DISK_FULL.search(str(fault)):
+        place = Path(full["target"] or home).resolve()  # which may be gone
+        disk = next(folder for folder in (place, *place.parents) if folder.is_mount())
+        return f"the disk {disk} is full ({full['reason']}): free some space there"
+    if isinstance(fault, shutil.Error):
+        return str(fault.args[0][0][-1])
+    if isinstance(fault, OSError):
+        return f"{fault.filename or 'a file'}: {fault.strerror or fault}"
+    return str(fault)
 
 
 def _require_versions(expected: Mapping[str, str]) -> None:

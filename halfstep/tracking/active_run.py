@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
+import os
 import posixpath
 import re
 import sys
@@ -18,7 +20,7 @@ import mlflow
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from halfstep.errors import one_line
+from halfstep.errors import is_disk_full, one_line
 from halfstep.tracking.store import is_locked
 
 RESULT_TAG = "result.sha256"
@@ -189,6 +191,8 @@ def first_line(error: Exception) -> str:
     """The first line of an error message of MLflow, printable and without passwords: drivers include the whole URI."""
     if is_locked(error):
         return "another process has locked the database"
+    if is_disk_full(error):
+        return os.strerror(errno.ENOSPC)
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

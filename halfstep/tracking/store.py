@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from halfstep.errors import TrackingError, without_password
+from halfstep.errors import NO_SPACE, TrackingError, is_disk_full, without_password
 from halfstep.params import TrackingParams
 from halfstep.system import files
 from halfstep.system.files import original_root
@@ -29,7 +29,7 @@ from halfstep.system.files import original_root
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-_SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql", "databricks")
+_SCHEMES = ("http", "https", "sqlite", "mysql", "postgresql", "mssql")
 _SQLITE = "sqlite:///"
 _PLAIN_PATH = re.compile(r"[\w./-]+", re.ASCII)
 _SECONDS = re.compile(r"\d+(\.\d+)?")
@@ -96,10 +96,9 @@ def _names_a_file(url: URL | _PlainUrl) -> bool:
 def problem_with(uri: str) -> str | None:
     """The problem with a store's URI and what to do about it; None without a problem. Uses no network."""
     scheme = uri.partition(":")[0].partition("+")[0]
-    if uri in ("databricks", "databricks-uc"):
-        return "write it as databricks://PROFILE, with a profile of ~/.databrickscfg; MLflow itself takes DEFAULT"
     if "://" not in uri or scheme not in _SCHEMES:
-        return f"it must be a URI such as {_SQLITE}mlflow.db or http://127.0.0.1:5000; a plain folder is not a store"
+        others = "Databricks" if scheme.startswith("databricks") else "a plain folder"
+        return f"it must be a URI such as {_SQLITE}mlflow.db or http://127.0.0.1:5000; {others} is not a store"
     if scheme != "sqlite":
         return None
     url = _sqlite_url(uri)
@@ -222,6 +221,8 @@ def application_id(path: Path) -> int:
             raise TrackingError(
                 f"{path} is locked by another process for {LOCKED_S:.0f} s at least: wait until it has ended, or end it"
             ) from error
+        if is_disk_full(error):
+            raise TrackingError(f"{path}: {NO_SPACE}") from error
         raise TrackingError(
             f"{path} cannot be used as a tracking store ({error}): move it away, or choose another path"
         ) from error

@@ -14,7 +14,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from halfstep.errors import HalfstepError, TrackingError, printable, without_password
+from halfstep.errors import NO_SPACE, HalfstepError, TrackingError, is_disk_full, printable, without_password
 from halfstep.params import Params, TrackingParams
 from halfstep.tracking import client, provenance, store
 from halfstep.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
@@ -174,6 +174,8 @@ class Tracker:
                 "log to it (403 Forbidden); the user who made the experiment, or an administrator, can grant EDIT "
                 "(docs/tracking.md); or choose another name"
             )
+        if is_disk_full(error):
+            return f"the tracking store {self._shown_uri}: {NO_SPACE}"
         return (
             f"the tracking store {self._shown_uri} cannot be used ({first_line(error)}); "
             "check tracking.uri and MLFLOW_TRACKING_URI, and that the server is running"

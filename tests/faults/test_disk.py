@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.errors import DataError
-from halfstep.params import DataParams
+from halfstep.errors import DataError, TrackingError
+from halfstep.params import DataParams, TrackingParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.system import files
+from halfstep.tracking.tracker import Tracker
 
 SIZE_KIB = 256
 
@@ -55,6 +56,14 @@ def test_old_file_is_unchanged_if_the_disk_fills_up(write: Callable[[Path], None
     assert "\n" not in str(caught.value)
     assert path.read_text() == "old"
     assert [entry.name for entry in small_disk.iterdir()] == ["file.npy"]
+
+
+@pytest.mark.parametrize("left_bytes", [0, 64 << 10])
+def test_store_that_does_not_fit(left_bytes: int, small_disk: Path) -> None:
+    """MLflow's tables take more than the disk has; a new file does not even fit."""
+    (small_disk / "other").write_bytes(b"x" * ((SIZE_KIB << 10) - left_bytes))
+    with pytest.raises(TrackingError, match=r"mlflow\.db: No space left on device; free some disk space, then run"):
+        Tracker(TrackingParams(uri=f"sqlite:///{small_disk}/mlflow.db"))
 
 
 def test_images_that_do_not_fit_are_refused_before_writing(small_disk: Path) -> None:

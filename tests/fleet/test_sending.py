@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import itertools
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 
 from halfstep.errors import FleetError
-from halfstep.fleet import cluster, node, program, remote, train, tree
+from halfstep.fleet import cluster, driving, node, program, remote, train, tree
 from halfstep.fleet.cluster import Node
 from halfstep.params import FleetParams, ModelParams, Params, TaskParams, TrackingParams
 from halfstep.system import files
@@ -190,3 +196,61 @@ def test_reason_of_a_failed_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             node.dvc("repro", "--single-item", stage)
         assert str(error.value).startswith(reason)
         assert error.value.exit_status == status
+
+
+class _LostError(Exception):
+    """Ray's error about a worker or a machine."""
+
+
+STARTED, TOLD, ENDED, LOST = ("started", "host", "id"), ("line", '{"halfstep": "x"}'), ("ended", 0, ""), _LostError()
+Reports = Iterable[Any]
+
+
+def outcome(attempts: Iterator[Reports], monkeypatch: pytest.MonkeyPatch) -> driving.Outcome:
+    """Of a job that may be tried again once; `attempts` are what its tries report."""
+
+    def get(report: Any) -> Any:
+        if isinstance(report, Exception):
+            raise report
+        return report
+
+    errors = SimpleNamespace(RayError=_LostError, RayActorError=_LostError, ActorUnavailableError=_LostError)
+    ray = SimpleNamespace(put=dict, get=get, wait=lambda streams, **_: (streams, []), exceptions=errors)
+    options = SimpleNamespace(remote=lambda *_: iter(next(attempts)))
+    actor = SimpleNamespace(run=SimpleNamespace(options=lambda **_: options))
+    monkeypatch.setattr(cluster, "library", lambda: ray)
+    monkeypatch.setattr(cluster, "program", lambda *_: actor)
+    (ended,) = driving.Driving({}, "id", {}, retries=1).run([driving.Job("job")])
+    return ended
+
+
+def test_lost_machine_uses_up_no_retry_of_what_had_not_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = [STARTED, TOLD, LOST]
+    assert outcome(iter([[LOST], [STARTED, LOST], begun, [STARTED, LOST], [ENDED]]), monkeypatch).status == 0
+    printed = capsys.readouterr().out
+    assert printed.count("had not begun, and is tried elsewhere: its worker was lost") == 3
+    assert printed.count("retry 1 of 1: its worker was lost") == 1
+    assert outcome(iter([begun, begun]), monkeypatch).status == program.LOST
+
+
+def test_worker_that_can_start_nowhere_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: Iterator[Reports] = itertools.repeat([LOST], driving.FREE_TRIES + 2)
+    assert outcome(attempts, monkeypatch).status == program.LOST
+
+
+def test_full_disk_of_a_node_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, text = tmp_path / "disk", "[Errno 28] No space left on device"
+    monkeypatch.setattr(Path, "is_mount", lambda path: path in (Path("/"), disk))
+    copied = shutil.Error([("a", f"{disk}/a", f"{text}: 'a' -> '{disk}/x/a'")])
+    faults = {
+        copied: f"the disk {disk} is full (No space left on device): free some space there",
+        OSError(errno.EDQUOT, "Disk quota exceeded"): f"the disk {disk} is full (Disk quota exceeded): free some",
+        program._NodeError(f"dvc push: failed - {text}: '{disk}/a' -> '/b'"): "the disk / is full (No space left",
+        shutil.Error([("a", "b", "[Errno 13] Permission denied: 'a'")]): "[Errno 13] Permission denied: 'a'",
+        OSError(errno.EACCES, "Permission denied", "a"): "a: Permission denied",
+        program._NodeError("dvc pull: no access"): "dvc pull: no access",
+    }
+    for fault, reason in faults.items():
+        assert program._explained(fault, disk / "home").startswith(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -111,6 +112,20 @@ def test_locked_store_is_not_to_be_moved_away(here: Path, monkeypatch: pytest.Mo
 def test_lock_during_a_run_is_said_in_plain_words() -> None:
     error = Exception("(raised as a result of Query-invoked autoflush)\n(sqlite3.OperationalError) database is locked")
     assert first_line(error) == "another process has locked the database"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Exception(
+            "(raised as a result of Query-invoked autoflush)\n(sqlite3.OperationalError) database or disk is full"
+        ),
+        Exception("Failed to upload: [Errno 28] No space left on device: 'mlruns/1'"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+    ],
+)
+def test_full_disk_during_a_run_is_said_in_plain_words(error: Exception) -> None:
+    assert first_line(error) == "No space left on device"
 
 
 NAMES = [

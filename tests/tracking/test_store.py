@@ -89,7 +89,9 @@ def test_options_of_a_uri_reach_mlflow(folder: Path, store_template: Path) -> No
         ("sqlite:///x.db?timeout=soon", "the only option of a SQLite store is ?timeout=SECONDS"),
         ("sqlite:///x.db?timeout=1&timeout=2", "the only option of a SQLite store is ?timeout=SECONDS"),
         (f"sqlite:///{'x' * 5000}/y.db", "does not exist"),
-        ("databricks", "write it as databricks://PROFILE"),
+        ("databricks", "Databricks is not a store"),
+        ("databricks://team", "Databricks is not a store"),
+        ("databricks-uc", "Databricks is not a store"),
         ("./mlruns", "a plain folder is not a store"),
     ],
 )

@@ -33,6 +33,7 @@ SPLIT_NAMES = {
 }
 _BESIDE_NAMES = re.compile(r"[\W_]+|seg|set|data|images?|imgs?|pictures?|split")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_LONGEST_LIST = 100  # characters
 SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})  # Windows adds them to picture folders
 
 Entry = os.DirEntry[str]
@@ -60,12 +61,13 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """Classes by name, files by path, and the links that were refused."""
+    """Classes by name, files by path, the links that were refused, and what may not be meant."""
 
     root: Path
     classes: tuple[str, ...]
     files: tuple[ImageFile, ...]
     rejected: tuple[Rejection, ...]
+    note: str | None
 
 
 def list_images(root: Path) -> Listing:
@@ -122,7 +124,25 @@ def _listing(root: Path) -> Listing:
                 else:
                     files.append(ImageFile(path, labels[entry.name], split))
     _check_counts(counts, classes, folders)
-    return Listing(root, tuple(printable(name) for name in classes), tuple(files), tuple(rejected))
+    note = _same_folders_note(class_folders[main])
+    return Listing(root, tuple(printable(name) for name in classes), tuple(files), tuple(rejected), note)
+
+
+def _same_folders_note(classes: list[Entry]) -> str | None:
+    """A line if the class folders look like the parts of a data set, or contain such parts."""
+    inner = _parts(classes[0])
+    if len(inner) < 2 or any(_parts(entry) != inner for entry in classes):
+        return None
+    outer, shown = (printable(", ".join(names), _LONGEST_LIST) for names in ([one.name for one in classes], inner))
+    return (
+        f"the classes are {outer}, and each of them contains the folders {shown}; if one of these lists is of folds or "
+        "splits, put all images of a class into one folder, or into one each in train, validation and test"
+    )
+
+
+def _parts(folder: Entry) -> list[str]:
+    """Names of the folders in a folder that has no images beside them."""
+    return [] if _has_images(folder) else [one.name for one in _visible(folder) if one.is_dir(follow_symlinks=False)]
 
 
 def _split_folders(root: Path) -> dict[int, Path]:
@@ -205,7 +225,17 @@ def _check_classes(
     if len(classes) < 2:
         contents = f"only one class folder ({printable(classes[0])!r})" if classes else "no class folders"
         raise DataError(f"data.path: {folders[main]} contains {contents}; at least 2 are needed, one for each class")
+    if {name.lower().removesuffix("s") for name in classes} == {"image", "mask"}:
+        raise DataError(
+            f"data.path: {folders[main]} contains images and masks, as for segmentation, and no class folders; set it "
+            "to a folder with one folder for each class, or write a task of your own (docs/tasks.md)"
+        )
     for split, entries in class_folders.items():
+        if not entries and _has_images(folders[split]):
+            raise DataError(
+                f"data.path: {folders[split]} contains images and no class folders, which {folders[main]} has; sort "
+                "them into class folders, or move the folder away"
+            )
         for entry in entries:
             _refuse_linked_folder(entry, folders[split])
             if entry.name not in classes:

@@ -16,6 +16,7 @@ from halfstep.errors import REFUSALS, DataError
 from halfstep.params import DataParams
 from halfstep.prepare.images.decoding import ImageForm
 from halfstep.prepare.images.packing import ImageBuffer, write_images, write_labels
+from halfstep.prepare.images.reading import Folder
 from halfstep.prepare.images.reports import Conflict, rejections_csv, write_reports
 from halfstep.prepare.images.source import Rejection, Source
 from halfstep.prepare.images.sources import image_form, open_source
@@ -32,6 +33,7 @@ from halfstep.results.prepared import PreparedInfo
 from halfstep.system.files import WORK_DIR, original_root, require_free_space, write_manifest, write_text
 
 EXAMPLES_IN_ERROR = 3
+DARK = 64  # of 255: a quarter of the range
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ def prepare(data: DataParams, directory: Path) -> PreparedInfo:
     """
     form = image_form(data)
     source = open_source(data, form)
+    if isinstance(source, Folder) and source.listing.note:
+        print(f"prepare: {source.listing.note}", flush=True)
     try:
         return _pack(source, form, data, directory)
     except OSError as error:  # unreadable images are only listed, so this error is about the output
@@ -99,12 +103,15 @@ def _read(source: Source, buffer: ImageBuffer) -> _Reading:
     given: list[NDArray[np.int8]] = []
     names: list[str] = []
     rejected: list[Rejection] = []
+    brightest: list[int] = []
     for batch in source.batches():
         buffer.append(batch.images)
         labels.append(batch.labels)
         given.append(batch.given)
         names.extend(batch.names)
         rejected.extend(batch.rejected)
+        brightest.extend(batch.images.max(axis=(1, 2, 3)).tolist())
+    _say_if_dark(brightest)
     pool = Pool(source.classes, np.concatenate(labels), np.concatenate(given), buffer.groups())
     duplicates = [
         Rejection(names[duplicate.index], f"duplicate of {names[duplicate.kept_index]}", is_bad=False)
@@ -116,6 +123,15 @@ def _read(source: Source, buffer: ImageBuffer) -> _Reading:
         for index in indices
     ]
     return _Reading(pool, sorted([*rejected, *duplicates], key=lambda rejection: rejection.path), conflicts)
+
+
+def _say_if_dark(brightest: Sequence[int]) -> None:
+    if brightest and (half_below := np.median(brightest)) < DARK:
+        print(
+            f"prepare: half of the images have no value above {half_below:.0f} of 255, almost black; files of 16 bits "
+            "are divided by 65,535, so multiply values of fewer bits first, those of 12 bits by 16",
+            flush=True,
+        )
 
 
 def _check_bad_share(rejected: Sequence[Rejection], total: int, data: DataParams) -> None:

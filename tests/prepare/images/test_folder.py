@@ -89,6 +89,18 @@ def test_class_folders_in_one_folder_are_used(pictures: Path, tmp_path: Path) ->
     assert list_images(tmp_path / "archive").classes == ("cat", "dog")
 
 
+def test_classes_that_look_like_folds_are_noted(pictures: Path, draw: Callable[..., Path]) -> None:
+    folds = pictures.parent / "folds"
+    for name in ("fold1", "fold2"):
+        shutil.copytree(pictures, folds / name)
+    assert "fold1, fold2, and each of them contains the folders cat, dog;" in str(list_images(folds).note)
+    draw(folds / "fold1" / "kitten.png", 1)
+    assert list_images(folds).note is None
+    (folds / "fold1" / "kitten.png").unlink()
+    (folds / "fold2" / "dog").rename(folds / "fold2" / "bird")
+    assert list_images(folds).note is None
+
+
 @pytest.mark.parametrize("name", ["valid", "training", "test", "dev"])
 def test_class_with_the_name_of_a_split_has_images_in_it(name: str, pictures: Path) -> None:
     (pictures / "cat").rename(pictures / name)
@@ -212,6 +224,18 @@ def class_missing_in_test(root: Path) -> Path:
     return parent
 
 
+def images_and_masks(root: Path) -> Path:
+    (root / "cat").rename(root / "images")
+    (root / "dog").rename(root / "Masks")
+    return root
+
+
+def flat_validation_folder(root: Path) -> Path:
+    parent = split_up(root, "train")
+    (root / "cat").rename(parent / "val")
+    return parent
+
+
 def class_in_two_encodings(root: Path) -> Path:
     for name in ("\u00e9t\u00e9", "e\u0301te\u0301"):  # each é as one character, or as a letter and an accent
         shutil.copytree(root / "cat", root / name)
@@ -254,6 +278,8 @@ UNUSABLE: list[tuple[Callable[[Path], Path], str]] = [
     (two_validation_folders, "contains the folders train, val, validation; allowed are"),
     (splits_without_classes, "train contains no class folders; at least 2 are needed"),
     (class_only_in_test, "'bird' in .*test is not a class of .*train; add training images"),
+    (images_and_masks, "contains images and masks, as for segmentation, and no class folders"),
+    (flat_validation_folder, "val contains images and no class folders, which .*train has; sort them"),
     (class_missing_in_test, "class 'cat' has 0 images in .*test and needs at least 1"),
 ]
 

@@ -64,6 +64,19 @@ def pixel_set(images: np.ndarray) -> set[bytes]:
     return {image.tobytes() for image in images}
 
 
+def test_folds_and_dark_images_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Images of 12 bits in files of 16."""
+    for number in range(40):
+        path = tmp_path / "pictures" / "ab"[number % 2] / f"fold{number // 2 % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 1 << 12, (8, 8), dtype=np.uint16)
+        Image.fromarray(pixels).save(path)
+    prepare(folder(tmp_path / "pictures"), Path("prepared"))
+    folds, dark = capsys.readouterr().out.splitlines()
+    assert folds.startswith("prepare: the classes are a, b, and each of them contains the folders fold0, fold1;")
+    assert dark.startswith("prepare: half of the images have no value above 16 of 255, almost black;")
+
+
 def test_digits_are_packed_as_documented(tmp_path: Path) -> None:
     prepared = prepare(DataParams(image_size=16), tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
