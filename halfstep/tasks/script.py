@@ -158,6 +158,8 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     sealing.reached_fit()
     if met:
         _state.notes.append(f"replaces its tracking with {joined(list(met))}: what it logs by itself is thrown away")
+    if found.library:
+        _state.notes.append(f"trains by {found.library}: what that trains later is not judged, such as other networks")
     _state.notes += _changed_settings(before, subject)
     line, step = found.line, found.step
     if found.arguments is None:

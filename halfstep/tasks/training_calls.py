@@ -23,7 +23,7 @@ from greenlet import getcurrent, greenlet
 from halfstep.errors import TaskError
 from halfstep.inputs.closure import parsed
 from halfstep.inputs.own_model import script_files
-from halfstep.tasks import step_call
+from halfstep.tasks import step_call, user_code
 from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras
 
@@ -37,11 +37,13 @@ class Found(NamedTuple):
         arguments: of Keras's `fit`, by name, with `self`; None for an optimizer in a loop of the script's own.
         line: of the script, from 1; 0 where the script's file is not on the stack.
         step: what is called once for each step, if not `fit`.
+        library: whose code makes the call, such as a tuner's; None for the user's.
     """
 
     arguments: dict[str, Any] | None
     line: int
     step: str | None
+    library: str | None
 
 
 class TrainingCalls:
@@ -161,7 +163,8 @@ class TrainingCalls:
             raise TaskError(problem)
 
     def _hand_over(self, arguments: dict[str, Any] | None, step: str | None = None) -> NoReturn:
-        self._caller.switch(Found(arguments, line_in(self._path), step))
+        library = _calling_library() if step is None else None
+        self._caller.switch(Found(arguments, line_in(self._path), step, library))
         os._exit(1)  # nobody continues the script
 
     def _bound(self, /, *arguments: Any, **keywords: Any) -> dict[str, Any]:
@@ -174,6 +177,15 @@ class TrainingCalls:
         files = script_files(self._task.script_path, *self._task.import_folders).values()
         others = any(calls_of(file, 0) for file in files if file != self._path)
         return others or not set(calls_of(self._path, 0)) <= set(_lines_before(self._path))
+
+
+def _calling_library() -> str | None:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    if frame is None or user_code.is_users(Path(frame.f_code.co_filename)):
+        return None
+    return str(frame.f_globals["__name__"]).partition(".")[0]
 
 
 def line_in(path: Path) -> int:

@@ -231,11 +231,12 @@ def _shortened(text: str) -> str:
 
 def _at(frames: Iterable[traceback.FrameSummary]) -> str:
     """File and line of the innermost call in the user's code; empty if the exception was raised elsewhere."""
-    own = [frame for frame in frames if _is_users(Path(frame.filename))]
+    own = [frame for frame in frames if is_users(Path(frame.filename))]
     return f" ({one_line(Path(own[-1].filename).name)}, line {own[-1].lineno})" if own else ""
 
 
-def _is_users(path: Path) -> bool:
+def is_users(path: Path) -> bool:
+    """Whether a file is neither Python's, nor of a library, nor of halfstep."""
     elsewhere = (sys.prefix, sys.base_prefix, *site.getsitepackages(), str(Path(__file__).parents[1]))
     return path.is_file() and not any(path.is_relative_to(folder) for folder in elsewhere)
 

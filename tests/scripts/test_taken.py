@@ -49,6 +49,27 @@ def test_training_that_the_main_thread_does_not_call_is_named(project: ScriptPro
     assert not (project.script.parent / "ended").exists()
 
 
+BY_A_LIBRARY = """
+import keras, numpy as np
+from keras.wrappers import SKLearnRegressor
+
+def build(x, y):
+    width = np.random.default_rng(len(x)).integers(4, 8)  # as a tuner draws
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+SKLearnRegressor(build, fit_kwargs={"validation_split": 0.5}).fit(np.ones((64, 4)), np.ones(64))
+"""
+
+
+def test_first_network_that_a_library_trains_is_judged_and_said(project: ScriptProject) -> None:
+    project.write(text=BY_A_LIBRARY)
+    out = project.passed("prepare")
+    assert "the call of fit in line 11 is taken" in out
+    assert "trains by keras: what that trains later is not judged, such as other networks" in out
+
+
 GAN = """
 import pathlib, keras, numpy as np
 
