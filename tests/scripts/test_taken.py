@@ -53,8 +53,8 @@ BY_A_LIBRARY = """
 import keras, numpy as np
 from keras.wrappers import SKLearnRegressor
 
-def build(x, y):
-    width = np.random.default_rng(len(x)).integers(4, 8)  # as a tuner draws
+def build(X, y):
+    width = np.random.default_rng(len(X)).integers(4, 8)  # as a tuner draws
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
