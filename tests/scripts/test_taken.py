@@ -55,7 +55,7 @@ from keras.wrappers import SKLearnRegressor
 
 def build(X, y):
     width = np.random.default_rng(len(X)).integers(4, 8)  # as a tuner draws
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(width), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(int(width)), keras.layers.Dense(1)])
     model.compile("adam", "mse")
     return model
 
