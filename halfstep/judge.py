@@ -44,7 +44,7 @@ _DVC_SETTINGS = {
     "core.analytics": "false",
     "core.check_update": "false",
     "core.autostage": "true",  # without it DVC tells what to add to git
-    "cache.dir": "cache",  # of the workspace, where the user has one for all their projects
+    "cache.dir": ".dvc/cache",  # of the workspace, where the user has one for all their projects
 }
 _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
