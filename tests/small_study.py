@@ -566,7 +566,7 @@ def accounts_between(before: Profile, after: Profile) -> Accounts | None:
         calm_ms.append(step_ms * pd.Series(_of_repeats(name)))
     if before.account.empty or after.account.empty:
         return None
-    return Accounts(tables[0], tables[1], tuple(calm_ms), tables[2])
+    return Accounts.scaled(tables, calm_ms)
 
 
 def given(item: _Compared, **values: Any) -> _Compared:
@@ -604,7 +604,7 @@ def accounted(case: Case) -> Case:
     accounts = accounts_between(case.baseline, case.candidate)
     if accounts is None:
         return case
-    factor = accounts.calm[0]["baseline_ms"].iloc[0] / case.speedups[TRAIN].baseline_time_ms
+    factor = accounts.step[0]["baseline_ms"].iloc[0] / case.speedups[TRAIN].baseline_time_ms
     timed = tuple(
         replace(times, baseline_ms=factor * times.baseline_ms, candidate_ms=factor * times.candidate_ms)
         for times in case.speedups[TRAIN].by_process

@@ -139,7 +139,7 @@ def _candidate(case: Case) -> document.Candidate:
         peak_memory_mib=case.before_after(PEAK_MEMORY),
         max_batch_size=case.before_after(LARGEST_BATCH),
         max_batch_examples_per_s=case.before_after(LARGEST_BATCH_PER_S),
-        operations=op_changes(case.accounts) or None
+        operations=op_changes(case.accounts, case.account) or None
         if case.accounts is not None and case.account is not None and not case.account.void
         else None,
     )

@@ -166,14 +166,16 @@ class KindChange(PartChange):
     """What operations of one kind change by.
 
     Attributes:
+        plain_ms: the change before both arms are brought to a common inflation.
         limit_ms: what the limit would leave of the baseline's time.
-        p: two-sided p-value that they do not change.
+        p: two-sided p-value that they do not change; None where an arm has none of them, which is a fact.
         named: true if they do, at 5 % over all kinds of all accounts of the report (Holm).
     """
 
     kind: StepKind
+    plain_ms: float
     limit_ms: float | None = None
-    p: float
+    p: float | None = None
     named: Literal[True] | None = None
 
 
@@ -185,41 +187,38 @@ class LayerClassChange(PartChange):
     layers: int
 
 
-_EXPLAINED, _OVERSHOT = 0.5, 1.5  # of the measured change: at least, and of the far end of its interval at most
-_LEFT = 0.5  # of the largest kind that is named: more than that may not be unexplained, unless it is
-_LITTLE = 0.01  # of the step
+Tier = Literal["explained", "suggested", "not_known"]
+_EXPLAINED, _OVERSHOT = 0.5, 1.5  # of the measured change: at least, and at most
+_APART = 1.25  # arms whose traced steps are inflated by factors that differ more are not compared
 
 
 class Account(Record):
-    """What changed in a step: measured = kinds + disturbance + unexplained.
+    """What changed in a step: measured = kinds + disturbance.
 
     Attributes:
         measured: as it was timed.
         calm: the calm step without the profiler.
-        kinds: of operations in traced steps, and `host` for instants without one; the largest change first.
-        sum: of all kinds, the traced step.
-        disturbance: `measured` less `calm`.
-        unexplained: `calm` less `sum`, with an interval of its own.
-        profiler_ms: what a traced step takes longer than a calm one without the profiler.
+        kinds: of operations, and `host` for instants without one: their share of traced steps, times the calm step; the
+            largest change first.
+        disturbance: what is measured beyond the kinds.
+        inflation: the traced step / the calm one.
+        least_ms: the smallest change that the traces would show of every kind; None if none was tested.
         repeats: of the baseline with traces.
-        control, control_unexplained: `sum` and `unexplained` of the baseline's copy. Only noise makes them differ
-            from 0.
-        void: true if one of them does, at 99 %: then no reason rests on the account.
-        classes: by layers' class and kind, the largest change first; small ones, and those that may be 0, are left
-            out.
+        copy_kinds: those by which the baseline's copy differs from it. Only noise makes them differ.
+        void: true if there are some, at 99 %: then no reason rests on the account.
+        classes: by layers' class and kind, of the kinds that are named, the largest change first; small ones, and those
+            that may be 0, are left out.
     """
 
     unit: Literal["ms a step"] = "ms a step"
     measured: Change
     calm: PartChange
     kinds: tuple[KindChange, ...]
-    sum: PartChange
     disturbance: Change
-    unexplained: Change
-    profiler_ms: BeforeAfter
+    inflation: BeforeAfter
+    least_ms: float | None = None
     repeats: int
-    control: Change | None = None
-    control_unexplained: Change | None = None
+    copy_kinds: tuple[KindChange, ...] | None = None
     void: Literal[True] | None = None
     classes: tuple[LayerClassChange, ...] | None = None
 
@@ -234,25 +233,25 @@ class Account(Record):
         return math.fsum(kind.delta for kind in self.named)
 
     @property
-    def is_traced_whole(self) -> bool:
-        """Whether the traced steps change as those without the profiler do, as far as can be seen."""
-        largest = max((abs(kind.delta) for kind in self.named), default=0.0)
-        allowed = max(_LEFT * largest, _LITTLE * self.calm.candidate_ms)
-        return self.unexplained.includes_0 or abs(self.unexplained.delta) <= allowed
+    def tier(self) -> Tier:
+        """What may be said of the cause.
 
-    @property
-    def explains(self) -> bool:
-        """Whether the named kinds are a reason for what was measured."""
-        if self.measured.includes_0:
-            return self.is_traced_whole
-        far_end = self.measured.low if self.measured.delta < 0 else self.measured.high
-        explains = self.explained_ms / self.measured.delta >= _EXPLAINED and self.explained_ms / far_end <= _OVERSHOT
-        return explains and self.is_traced_whole
+        `explained`: the named kinds add up to 0.5 to 1.5 times what was measured, as they are and at a common inflation
+        of both arms, and these inflations are alike. `suggested`: they have its sign and are no more than 1.5 times it.
+        """
+        if self.void or self.measured.includes_0 or not self.named:
+            return "not_known"
+        plain_ms = math.fsum(kind.plain_ms for kind in self.named)
+        shares = [total_ms / self.measured.delta for total_ms in (self.explained_ms, plain_ms)]
+        inflations = sorted((self.inflation.baseline, self.inflation.candidate))
+        if all(_EXPLAINED <= share <= _OVERSHOT for share in shares) and inflations[1] <= _APART * inflations[0]:
+            return "explained"
+        return "suggested" if 0 < shares[0] <= _OVERSHOT else "not_known"
 
     @property
     def is_sound(self) -> bool:
         """Whether reasons may rest on it."""
-        return self.void is None and self.explains
+        return not self.void and (self.tier != "not_known" or self.measured.includes_0)
 
     def kind(self, name: str) -> KindChange | None:
         """The change of a kind; None if no step has it."""

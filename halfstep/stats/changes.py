@@ -1,12 +1,13 @@
-"""Changes of times between two arms, from their times in each repeat, with Student intervals.
+"""Changes of times between two arms, as factors: tests and intervals on logarithms, because noise is proportional.
 
 Few repeats may agree by chance, so the error is never less than that of repeats that differ by `REPEAT_SD`.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,115 +15,167 @@ from scipy import special
 
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
-_COMPARABLE = 0.25  # of the largest time: arms whose times are at least as long vary alike, in proportion
+_FEWEST = 2  # repeats
+_APART = 0.2  # variances of two arms whose F test gives less are not pooled
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes, candidate − baseline, each `(times,)`.
+    """Changes from baseline to candidate, each `(times,)`.
 
     Attributes:
-        deltas: their means.
-        standard_errors, degrees: of the means, with their degrees of freedom.
-        p_values: two-sided p-values that they are 0; 1 where a single repeat was measured.
+        levels: geometric means of both arms' times, in their unit.
+        logs: logarithms of candidate / baseline, at a common inflation if they are of traced steps.
+        plain_logs: the same, as measured.
+        standard_errors, degrees: of `logs`, with their degrees of freedom.
+        p_values: two-sided p-values that `logs` are 0; 1 where a single repeat was measured.
     """
 
-    deltas: Floats
+    levels: Floats
+    logs: Floats
+    plain_logs: Floats
     standard_errors: Floats
     degrees: Floats
     p_values: Floats
 
-    def half_widths(self, confidence: float = CONFIDENCE) -> Floats:
-        """Half the widths of their intervals, `(times,)`; infinite where a single repeat was measured."""
+    @property
+    def deltas(self) -> Floats:
+        """The changes, in the unit of the times."""
+        return self._of(self.logs)
+
+    @property
+    def plain_deltas(self) -> Floats:
+        """The changes as measured, in the unit of the times."""
+        return self._of(self.plain_logs)
+
+    def intervals(self, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
+        """Ends of the intervals of `deltas`, each `(times,)`; infinite where a single repeat was measured."""
+        halves = self._half_widths(confidence)
+        return self._of(self.logs - halves), self._of(self.logs + halves)
+
+    def least(self, confidence: float) -> Floats:
+        """The smallest changes whose intervals do not include 0, in the unit of the times, `(times,)`."""
+        return self._of(self._half_widths(confidence))
+
+    def _half_widths(self, confidence: float) -> Floats:
         quantiles = special.stdtrit(np.maximum(self.degrees, 1e-9), (1 + confidence) / 2)
-        return np.where(self.degrees > 0, quantiles * self.standard_errors, np.inf)
+        return np.where(self.degrees > 0, quantiles * np.maximum(self.standard_errors, 1e-12), np.inf)
+
+    def _of(self, logs: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            return 2 * self.levels * np.sinh(logs / 2)
+
+
+class Traced(NamedTuple):
+    """Of an arm whose times are shares of traced steps.
+
+    Attributes:
+        step: times of the steps without the profiler, `(repeats,)`: the times are shares of them.
+        inflation: the traced steps / these, `(repeats,)`.
+    """
+
+    step: Floats
+    inflation: Floats
 
 
 def paired_changes(
-    baseline: Floats,
-    candidate: Floats,
-    copy: Floats | None = None,
-    levels: Floats | None = None,
-    least_sd: float = REPEAT_SD,
+    baseline: Floats, candidate: Floats, copy: Floats | None = None, traced: Sequence[Traced] | None = None
 ) -> Changes:
     """Changes of two arms that took turns in the same repeats.
 
-    Where a second copy of the baseline takes about as long as both, it shows the error, too: with the differences of
-    candidate and baseline, as shares of each arm's mean, those of the copy and the mean of both are pooled. In repeats
-    that have all three arms, that is the residual of a two-way analysis of variance. It has more degrees of freedom
-    than the differences alone, which are used elsewhere.
+    The error is the residual of a two-way analysis of variance, by arm and repeat, of the logarithms of both arms and
+    of a second copy of the baseline, if there is one. What all arms share in a repeat, such as a slow machine, cancels.
+    Where the spread of the candidate seems to be another one than that of the baseline and its copy, they are not
+    pooled (Welch, 1947).
 
-    With the shares `c` and `b` of the means `C` and `B`, a repeat's difference is
-    `(C + B) / 2 * (c - b) + (C - B) * (c + b) / 2`. What all arms share in a repeat, such as a slow machine, cancels in
-    the first term, whose error is the pooled one, and not in the second. The interval has the error of both
-    (Satterthwaite, 1946). Times that do not change have no second term, so the p-value is that of the first.
+    A traced step is longer, by more in one window than in another, and so are some operations more than others. So
+    changes of shares are brought to a common inflation, by the slope of the logarithm of each share on that of the
+    inflation, one slope for all arms. Its error is part of that of the change.
 
     Args:
-        baseline, candidate: times in each repeat, `(repeats, times)`.
+        baseline, candidate: times above 0 in each repeat, `(repeats, times)`.
         copy: those of the copy, NaN in repeats that it has no part in.
-        levels: what the times are shares of, `(arms, times)`; by default the means of the arms, the copy's last.
-        least_sd: smallest standard deviation of a repeat, as a share.
+        traced: of these arms. There is no slope where the repeats are too few for it.
     """
-    repeats, differences = len(baseline), candidate - baseline
-    deltas, degrees = differences.mean(axis=0), np.full(differences.shape[1], repeats - 1.0)
-    if repeats < 2:
-        return Changes(deltas, np.zeros_like(deltas), degrees, np.ones_like(deltas))
-    has_copy = np.zeros(repeats, dtype=bool) if copy is None else ~np.isnan(copy).any(axis=1)
-    arms = [baseline, candidate, *([copy[has_copy]] if copy is not None and has_copy.sum() > 1 else [])]
-    levels = np.stack([times.mean(axis=0) for times in arms]) if levels is None else levels[: len(arms)]
-    errors = np.maximum(differences.std(axis=0, ddof=1), least_sd * np.hypot(levels[0], levels[1]))
-    unchanged = errors, degrees
-    if len(arms) > 2:
-        is_comparable = levels.min(axis=0) > _COMPARABLE * levels.max(axis=0)
-        before, after, of_copy = (times / np.where(is_comparable, levels[n], 1.0) for n, times in enumerate(arms))
-        contrasts = of_copy - (before[has_copy] + after[has_copy]) / 2
-        pooled_degrees = repeats + len(of_copy) - 2.0
-        # the variance of a difference is twice, and that of a contrast 3 / 2 of that of an arm
-        squares = (repeats - 1) * (after - before).var(axis=0, ddof=1) / 2
-        squares += (len(of_copy) - 1) * contrasts.var(axis=0, ddof=1) / 1.5
-        spread = np.maximum(np.sqrt(squares / pooled_degrees), least_sd)
-        apart = spread * (levels[0] + levels[1]) / math.sqrt(2)
-        shared = np.abs(levels[1] - levels[0]) * ((before + after) / 2).std(axis=0, ddof=1)
-        both, of_both = _error_of_sum((apart**2, pooled_degrees), (shared**2, repeats - 1.0))
-        unchanged = np.where(is_comparable, apart, errors), np.where(is_comparable, pooled_degrees, degrees)
-        errors, degrees = np.where(is_comparable, both, errors), np.where(is_comparable, of_both, degrees)
-    p_values = _p_values(deltas, unchanged[0] / np.sqrt(repeats), unchanged[1])
-    return Changes(deltas, errors / np.sqrt(repeats), degrees, p_values)
+    repeats, levels = len(baseline), np.exp((np.log(baseline) + np.log(candidate)).mean(axis=0) / 2)
+    plain, none = (np.log(candidate) - np.log(baseline)).mean(axis=0), np.zeros_like(levels)
+    if repeats < _FEWEST:
+        return Changes(levels, plain, plain, none, none, np.ones_like(levels))
+    arms = [baseline, candidate, *([] if copy is None else [copy])]
+    measured = [~np.isnan(times).any(axis=1) for times in arms]
+    arm = np.concatenate([np.full(has.sum(), place) for place, has in enumerate(measured)])
+    repeat = np.concatenate([np.flatnonzero(has) for has in measured])
+    effects = np.column_stack([arm == 1, arm == 2, *(repeat == place for place in range(repeats))]).astype(float)
+    values = np.log(np.concatenate([times[has] for times, has in zip(arms, measured, strict=True)]))
+    spent, of_slope = 0, none
+    if traced is not None and len(values) > np.linalg.matrix_rank(effects) + 1:
+        step, inflation = (
+            np.log(np.concatenate([part[has] for part, has in zip(parts, measured, strict=True)]))
+            for parts in zip(*traced, strict=True)
+        )
+        slopes, slope_errors, _ = _regression(np.column_stack([inflation, effects]), values - step[:, None])
+        gap = _regression(effects, inflation[:, None])[0]
+        values, of_slope, spent = values - slopes * inflation[:, None], gap * slope_errors, 1
+    logs, errors, degrees = _regression(effects, values, spent=spent, least=REPEAT_SD)
+    if (apart := _apart(baseline, candidate, copy)) is not None:
+        is_apart, own, own_degrees = apart
+        errors, degrees = np.where(is_apart, np.maximum(own, errors), errors), np.where(is_apart, own_degrees, degrees)
+    errors = np.hypot(errors, of_slope)
+    return Changes(levels, logs, plain, errors, degrees, _p_values(logs, errors, degrees))
+
+
+def _apart(baseline: Floats, candidate: Floats, copy: Floats | None) -> tuple[NDArray[np.bool_], Floats, Floats] | None:
+    """Where the candidate's spread seems to be another one than the baseline's, and the errors there, with degrees."""
+    has_copy = np.zeros(len(baseline), dtype=bool) if copy is None else ~np.isnan(copy).any(axis=1)
+    if copy is None or has_copy.sum() < _FEWEST:
+        return None
+    degrees = has_copy.sum() - 1.0, len(baseline) - 1.0
+    of_one = np.maximum(np.log(copy[has_copy] / baseline[has_copy]).var(axis=0, ddof=1) / 2, REPEAT_SD**2)
+    of_other = np.maximum(np.log(candidate / baseline).var(axis=0, ddof=1) - of_one, REPEAT_SD**2)
+    tails = special.fdtrc(degrees[1], degrees[0], of_other / of_one)
+    total = of_one + of_other
+    both = total**2 / (of_one**2 / degrees[0] + of_other**2 / degrees[1])
+    return np.minimum(tails, 1 - tails) < _APART / 2, np.sqrt(total / len(baseline)), both
+
+
+def _regression(
+    columns: Floats, values: Floats, *, spent: int = 0, least: float = 0.0
+) -> tuple[Floats, Floats, Floats]:
+    """The coefficient of the first column, its standard error and degrees of freedom, each `(times,)`.
+
+    Args:
+        columns, values: `(observations, columns)` and `(observations, times)`.
+        spent: degrees of freedom that the values have cost.
+        least: the smallest standard deviation of a value.
+    """
+    inverse = np.linalg.pinv(columns.T @ columns)
+    coefficients = inverse @ columns.T @ values
+    degrees = len(values) - float(np.linalg.matrix_rank(columns)) - spent
+    squares = ((values - columns @ coefficients) ** 2).sum(axis=0)
+    spread = np.maximum(np.sqrt(squares / max(degrees, 1.0)), least)
+    return coefficients[0], spread * np.sqrt(inverse[0, 0]), np.full(values.shape[1], degrees)
 
 
 def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
     """Changes of two arms that were measured one at a time (Welch, 1947).
 
     Args:
-        baseline, candidate: times in each repeat of an arm, `(repeats, times)`.
+        baseline, candidate: times above 0 in each repeat of an arm, `(repeats, times)`.
     """
-    arms = (baseline, candidate)
-    deltas = candidate.mean(axis=0) - baseline.mean(axis=0)
-    fewest = min(map(len, arms)) - 1
-    if fewest < 1:
-        return Changes(deltas, np.zeros_like(deltas), np.zeros_like(deltas), np.ones_like(deltas))
-    least = [REPEAT_SD * times.mean(axis=0) for times in arms]
-    squares = [np.maximum(times.var(axis=0, ddof=1), sd**2) / len(times) for times, sd in zip(arms, least, strict=True)]
-    first, second = ((square, len(times) - 1.0) for square, times in zip(squares, arms, strict=True))
-    errors, degrees = _error_of_sum(first, second)
-    return Changes(deltas, errors, degrees, _p_values(deltas, errors, degrees))
+    arms = (np.log(baseline), np.log(candidate))
+    means, counts = [values.mean(axis=0) for values in arms], [float(len(values)) for values in arms]
+    logs, levels = means[1] - means[0], np.exp((means[0] + means[1]) / 2)
+    if min(counts) < _FEWEST:
+        return Changes(levels, logs, logs, np.zeros_like(logs), np.zeros_like(logs), np.ones_like(logs))
+    squares = [np.maximum(values.var(axis=0, ddof=1), REPEAT_SD**2) / n for values, n in zip(arms, counts, strict=True)]
+    total = squares[0] + squares[1]
+    degrees = total**2 / sum(square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
+    return Changes(levels, logs, logs, np.sqrt(total), degrees, _p_values(logs, np.sqrt(total), degrees))
 
 
-def _error_of_sum(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
-    """The error of a sum of two independent terms, and its degrees of freedom (Satterthwaite, 1946).
-
-    Args:
-        first, second: the variance of a term, and its degrees of freedom.
-    """
-    total, fewest = first[0] + second[0], min(first[1], second[1])
-    terms = sum(variance**2 / degrees for variance, degrees in (first, second))
-    return np.sqrt(total), np.divide(total**2, terms, out=np.full_like(total, fewest), where=terms > 0)
-
-
-def _p_values(deltas: Floats, errors: Floats, degrees: Floats) -> Floats:
+def _p_values(logs: Floats, errors: Floats, degrees: Floats) -> Floats:
     """Two-sided p-values that changes are 0, `(times,)`."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        distances = np.abs(deltas) / errors
-    return np.where(deltas != 0, 2 * special.stdtr(degrees, -distances), 1.0)
+        return np.where((logs != 0) & (degrees > 0), 2 * special.stdtr(degrees, -np.abs(logs) / errors), 1.0)

@@ -107,13 +107,18 @@ FULL_CANDIDATE = Candidate(
             calm=PartChange(baseline_ms=13.0, candidate_ms=14.9, value=1.9, low=1.4, high=2.4),
             kinds=(
                 KindChange(
-                    kind="cast", baseline_ms=0.0, candidate_ms=1.25, value=1.25, low=1.0, high=1.5, p=1e-4, named=True
+                    kind="cast",
+                    baseline_ms=0.0,
+                    candidate_ms=1.25,
+                    value=1.25,
+                    low=1.0,
+                    high=1.5,
+                    plain_ms=1.2,
+                    named=True,
                 ),
             ),
-            sum=PartChange(baseline_ms=14.0, candidate_ms=15.25, value=1.25, low=1.0, high=1.5),
             disturbance=Change(value=0.1, low=-0.5, high=0.7),
-            unexplained=Change(value=0.65, low=0.1, high=1.2),
-            profiler_ms=BeforeAfter(baseline=1.0, candidate=0.35),
+            inflation=BeforeAfter(baseline=1.1, candidate=1.2),
             repeats=4,
         )
     },

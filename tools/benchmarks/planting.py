@@ -126,10 +126,12 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                 for arm, worker in workers.items():
                     rows[arm] += account_rows(repeat, stretches[arm])
                     worker.go_on()
-    tables = [_table(arm_rows) for arm_rows in rows.values()]
-    return Accounts(
-        tables[0], tables[1], tuple(calm_steps_ms(_table(arm_rounds)) for arm_rounds in rounds.values()), None
+    accounts = Accounts.scaled(
+        [_table(arm_rows) for arm_rows in rows.values()],
+        [calm_steps_ms(_table(arm_rounds)) for arm_rounds in rounds.values()],
     )
+    assert accounts is not None, "there are enough repeats"
+    return accounts
 
 
 def _table(rows: Sequence[AccountRow | Round]) -> pd.DataFrame:
@@ -148,7 +150,7 @@ def row_of(what: str, accounts: Accounts) -> dict[str, Any]:
     """What the account says of a planted layer, in ms a step: changes with their half-widths."""
     kind = accounts.change(*2 * [lambda rows: rows["kind"] == KINDS[what]])
     layer = accounts.change(*2 * [lambda rows: rows["layer"] == "planted"])
-    step = part_change(accounts.calm)
+    step = part_change(accounts.step)
     parts = {"untraced steps": step, "kind": kind, "layer": layer}
     return {
         "planted": what,

@@ -107,7 +107,7 @@ def _one_slower_type(case: Case) -> Reason | None:
     accounts = case.by_operation
     if not case.is_16bit or accounts is None:
         return None
-    least_ms = SLOWER_SHARE * accounts.traced[0]["candidate_ms"].iloc[0]
+    least_ms = SLOWER_SHARE * accounts.step[0]["candidate_ms"].iloc[0]
     slower = [(op_type, change) for op_type, change in slower_types(accounts) if change.delta >= least_ms]
     if not slower:
         return None
