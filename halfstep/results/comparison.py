@@ -686,7 +686,7 @@ class Comparison(Document):
         serving: the trained weights in other formats; None without `serve.formats`.
     """
 
-    VERSION: ClassVar[int] = 5
+    VERSION: ClassVar[int] = 6
 
     baseline: str
     environment: dict[str, Any]

@@ -29,7 +29,7 @@ def written(folder: Path, make: Make) -> Path:
 def test_file_is_read_as_it_was_written(written: Path, make: Make) -> None:
     assert results.read_one(written, studies.check_of(KNOWN)) == make()
     content = json.loads(written.read_text())
-    assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 5)
+    assert (content["schema_version"], content["comparison"]["schema_version"]) == (1, 6)
     assert written.stat().st_size < 60_000
 
 

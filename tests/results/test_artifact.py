@@ -287,7 +287,7 @@ def test_file_outside_of_the_pipeline_has_no_command_that_makes_it(tmp_path: Pat
 
 
 def test_kind_of_operations_that_nobody_knows_is_rejected_by_name(tmp_path: Path) -> None:
-    change = {"baseline_ms": 1, "candidate_ms": 2, "delta": 1, "low": 0, "high": 2, "p": 0.1}
+    change = {"baseline_ms": 1, "candidate_ms": 2, "delta": 1, "low": 0, "high": 2, "plain_ms": 1, "p": 0.1}
     with pytest.raises(ValidationError, match=r"kind\n  Input should be 'input', 'cast'.* or 'host'"):
         KindChange(kind="off", **change)
     KindChange(kind="host", **change)

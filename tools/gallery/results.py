@@ -196,13 +196,14 @@ def _current(content: Any) -> dict[str, Any]:
 
 
 def _bring_up_to_date(comparison: dict[str, Any]) -> None:
-    """Leaves out what a comparison of schema 3 has that later ones lack.
+    """Leaves out what a comparison of schema 3 or 5 has that later ones lack.
 
-    Its accounts added up, whatever the traces showed.
+    Their accounts were tested in another way.
     """
-    if comparison.get(SCHEMA_VERSION) == 3 and isinstance(candidates := comparison.get("candidates"), dict):
+    version = comparison.get(SCHEMA_VERSION)
+    if version in (3, 5) and isinstance(candidates := comparison.get("candidates"), dict):
         for candidate in filter(lambda value: isinstance(value, dict), candidates.values()):
-            for key in ("account", "why", "operations", "same_weights"):
+            for key in ("account", "why", "operations", *(("same_weights",) if version == 3 else ())):
                 candidate.pop(key, None)
             for key in ("quality", "quality_same_weights"):
                 (candidate.get(key) or {}).pop("sample_size", None)

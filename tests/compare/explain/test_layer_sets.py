@@ -47,7 +47,7 @@ def case(project: SmallStudy) -> Case:
     baseline = replace(read_profile("float32"), account=account(0))
     candidate = replace(read_profile("mixed_bfloat16"), account=account(1), audit=audit)
     speedups = {"train": Speedup((ProcessTimes(1, 45.0, 48.0, 0.0, 2),) * 2, CONFIDENCE)}
-    accounts = Accounts.of(baseline, candidate)
+    accounts = Accounts.scaled([account(0), account(1)], [pd.Series([step_ms] * 4) for step_ms in (45.0, 48.0)])
     return case_of(baseline, candidate, None, environment(), speedups=speedups, accounts=accounts)
 
 
