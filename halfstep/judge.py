@@ -176,7 +176,7 @@ def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, to_stde
             _run([*prefix, sys.executable, "-m", "dvc", "repro"], workspace, to_stderr=to_stderr)
     finally:
         if line := sealing.said(sorted({*changed, *sealing.changed_paths(workspace)}), here):
-            print(f"judge: {line}", file=sys.stderr)
+            print(f"judge: {line.replace(str(sealing.WRITTEN), str(files.JUDGE / sealing.WRITTEN))}", file=sys.stderr)
         after = _listing(here)
         if before and after and (differing := sorted({name for name, _ in before ^ after})):
             more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""

@@ -281,8 +281,7 @@ def said(paths: Iterable[str], folder: Path) -> str:
     if not shown:
         return ""
     more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
-    were = "they were left as they were" if len(shown) > 1 else "it was left as it was"
-    return f"your code wrote {shown[0]}{more}; {were}"
+    return f"your code wrote {shown[0]}{more}: all is as before, and what is new was moved to {WRITTEN}/"
 
 
 def _undo_all(root: Path, folder: Path) -> list[str]:

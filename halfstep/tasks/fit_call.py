@@ -263,14 +263,14 @@ def _no_score(*_: Any) -> NDArray[np.float64]:
 
 def score(fit_call: FitCall, batch: Batch, given: str | None) -> tuple[str, script_score.Score] | None:
     """The name and function of the score: `given` is `task.score`, or else the outputs for a batch tell."""
-    with random_state_kept():
+    with random_state_kept(fit_call.call.model):
         predicted = keras.tree.map_structure(np.asarray, fit_call.call.model.predict_on_batch(batch.x))
     return script_score.score_of(fit_call.call.model, batch, predicted, given)
 
 
 def mask_of(model: keras.Model, x: Any) -> Any:
     """Which positions of the model's outputs count, by its mask for these inputs; None without a mask."""
-    with random_state_kept():
+    with random_state_kept(model):
         outputs = model(x, training=False)
     if keras.tree.is_nested(outputs):
         return None

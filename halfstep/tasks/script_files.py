@@ -22,7 +22,7 @@ _OF_GIT = f"{os.sep}.git{os.sep}"  # as MLflow reads it for the commit of a run
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", "/dev/", "/proc/", sys.base_prefix, sys.prefix)
 _MOST_READ = 10_000
 _LARGEST_READ = 1_000_000_000  # bytes of a file that is hashed at each start
-_CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
+_OF_A_LIBRARY = ".dist-info" + os.sep
 
 
 class _Reads:
@@ -40,7 +40,12 @@ class _Reads:
         if not self.is_active or event != "open" or isinstance(arguments[0], int) or len(self.found) >= _MOST_READ:
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if path.endswith(_CODE) or _OF_GIT in path or path.startswith((*self.ignored, *_SYSTEM)):
+        if (
+            path.endswith(_CODE)
+            or _OF_GIT in path
+            or _OF_A_LIBRARY in path
+            or path.startswith((*self.ignored, *_SYSTEM))
+        ):
             return
         if (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY:
             self.written.add(path)
@@ -79,9 +84,9 @@ def one_at_a_time(script: str, root: Path) -> Iterator[None]:
         _reads.is_installed = True
     ours = [root / name for name in ("data", "mlruns", "mlflow.db", files.WORK_DIR)]
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home raises an error where there is none
-    ignored = [*ours, *(home / name for name in _CACHES)]
     _reads.temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
-    _reads.ignored = tuple(os.path.realpath(path) for path in ignored)
+    settings = f"{os.path.realpath(home)}{os.sep}."  # and caches
+    _reads.ignored = (*map(os.path.realpath, ours), settings)
     name = hashlib.sha256(script.encode(errors="surrogateescape")).hexdigest()[:16]
     folder = root / files.WORK_DIR / "script"
     folder.mkdir(parents=True, exist_ok=True)

@@ -39,15 +39,22 @@ def create_variables(model: keras.Model, batch: Any) -> None:
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
-    """What the block draws changes no number that the training draws later."""
+def random_state_kept(model: keras.Model | None = None) -> Iterator[None]:
+    """What the block draws changes no number that the training draws later, also in layers of `model`.
+
+    Keras's recurrent layers draw their dropout in a prediction, too.
+    """
     python, numpy, eager = random.getstate(), np.random.get_state(), _generator()
     tensorflow = eager.getstate() if eager is not None else None
+    variables = [] if model is None else model.non_trainable_variables
+    seeds = [(variable, variable.numpy()) for variable in variables if not keras.backend.is_float_dtype(variable.dtype)]
     try:
         yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+        for variable, value in seeds:
+            variable.assign(value)
         if tensorflow is not None:
             eager_context()._rng.setstate(tensorflow)
 

@@ -15,9 +15,12 @@ import pytest
 
 from halfstep.__main__ import main
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.system import files
+from halfstep.system import files, sealing
 from halfstep.system.locking import try_lock
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
+
+
+WRITTEN = files.JUDGE / sealing.WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_kill_while_the_workspace_is_made_leaves_none(
         main(["judge", "train.py"])
     shown = capfd.readouterr().err.splitlines()
     assert "theirs" in "".join(shown)
-    assert "judge: your code wrote log.txt; it was left as it was" in shown
+    assert f"judge: your code wrote log.txt: all is as before, and what is new was moved to {WRITTEN}/" in shown
     assert "judge: shell.txt changed while this ran, by another program" in shown
     assert not (folder.path / "log.txt").exists()
     assert shown[-1] == "judge: mend what is named above; the same command goes on from there: what is finished is kept"

@@ -227,7 +227,7 @@ def test_line_for_the_user() -> None:
     folder = Path("/home/u")
     assert sealing.said([], folder) == ""
     assert sealing.said(["/home/u/a", "/x"], folder).startswith(
-        "your code wrote a and 1 more; they were left as they were"
+        "your code wrote a and 1 more: all is as before, and what is new was moved to .halfstep/written/"
     )
 
 
