@@ -19,7 +19,6 @@ from halfstep.system import files, sealing
 from halfstep.system.locking import try_lock
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
-
 WRITTEN = files.JUDGE / sealing.WRITTEN
 
 

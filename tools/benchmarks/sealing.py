@@ -27,7 +27,8 @@ if sys.argv[1] == "sealed":
     user_code.seal([Path.cwd()])
 import numpy as np
 x = np.random.default_rng(0).normal(size=(256 * {_STEPS}, 20)).astype("float32")
-model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(1024, "relu"), keras.layers.Dense(256, "relu"), keras.layers.Dense(2)])
+layers = [keras.layers.Dense(width, "relu") for width in (1024, 256)]
+model = keras.Sequential([keras.Input((20,)), *layers, keras.layers.Dense(2)])
 model.compile("adam", "mse")
 model.fit(x[:25600], x[:25600, :2], batch_size=256, verbose=0)
 started_s = time.monotonic()
