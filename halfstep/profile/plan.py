@@ -29,10 +29,10 @@ TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-# Short traces of all arms in turns: steps of each that count, enough for some stretches as long as a turn; a share of
-# the stage for all of them or these seconds, a share of the timing at most, and turns in all repeats at least, and in
-# one at most.
-ACCOUNT_MS, MAX_ACCOUNT_STEPS, STRETCHES = 400.0, 8, 4
+# Short traces of all arms: steps of each that count, in some turns as long as those of the timing; a share of the stage
+# for all of them or these seconds, a share of the timing at most, and traces in all repeats at least, and in one at
+# most.
+ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS = 400.0, 8, 4
 ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING = 0.1, 4.0, 0.5
 LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 6
 READING_S = 0.05  # to start a trace, to stop it and to read it
@@ -90,7 +90,8 @@ class Plan:
         drained_batches: batches that are used up before the first turn of a process; 0 if the input is fast.
         calls: inference calls in a turn by batch size.
         trace_steps: training steps in the trace.
-        account_steps: training steps that count in a short trace.
+        account_steps: training steps that count in a turn of a short trace.
+        account_windows: turns of each arm in a short trace.
         account_turns: short traces of each arm in the fewest repeats together.
         account_s: seconds of all arms' short traces in a repeat, on average.
         input_rounds: rounds of a repeat that show what the input pipeline costs; 0 where it is fast.
@@ -113,6 +114,7 @@ class Plan:
     drained_batches: int = 0
     trace_steps: int = 0
     account_steps: int = 0
+    account_windows: int = 1
     account_turns: int = 1
     account_s: float = 0.0
     input_rounds: int = 0
@@ -208,7 +210,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         fewest = FEWEST_REPEATS
     fewest = profile.processes or fewest
     stretch = max(steps_by_batch.values()) if interleaved else 1
-    counted_steps, account_turns, account_turn_s = _account(
+    counted_steps, windows, account_turns, account_turn_s = _account(
         costs, lead_in, stretch, allowed_s, fewest, profile.processes or 0
     )
     drained = costs.buffered_batches if waits else 0
@@ -221,6 +223,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         calls=calls,
         trace_steps=trace_steps,
         account_steps=counted_steps,
+        account_windows=windows,
         account_turns=account_turns,
         account_s=account_turns * account_turn_s / fewest,
         input_rounds=input_rounds,
@@ -281,16 +284,18 @@ def _input(costs: Costs, steps_by_batch: Mapping[int, int], lead_in: int, draine
 
 def _account(
     costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: int, asked: int
-) -> tuple[int, int, float]:
-    """Steps of a short trace that count, turns of them in so many repeats, and seconds of a turn of all arms.
+) -> tuple[int, int, int, float]:
+    """Steps that count in a turn of a short trace, turns in it, traces in so many repeats, and seconds of one.
 
-    With `profile.processes`, each repeat has at least one turn.
+    With `profile.processes`, each repeat has at least one trace.
     """
     step_ms = fmean(costs.step_time_ms.values())
-    steps = max(1, min(max(MAX_ACCOUNT_STEPS, STRETCHES * stretch), round(ACCOUNT_MS / step_ms)))
-    turn_s = costs.arms * (READING_S + 1e-3 * (lead_in + 1 + steps) * step_ms)  # the first traced step does not count
-    allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / turn_s)
-    return steps, max(LEAST_ACCOUNT_TURNS, asked, min(MOST_ACCOUNT_TURNS * repeats, allowed)), turn_s
+    steps = max(1, min(max(MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS * stretch), round(ACCOUNT_MS / step_ms)))
+    windows = min(ACCOUNT_WINDOWS, steps)
+    steps = math.ceil(steps / windows)
+    trace_s = costs.arms * (READING_S + 1e-3 * windows * (lead_in + DROPPED_STEPS + steps) * step_ms)
+    allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / trace_s)
+    return steps, windows, max(LEAST_ACCOUNT_TURNS, asked, min(MOST_ACCOUNT_TURNS * repeats, allowed)), trace_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

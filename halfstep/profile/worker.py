@@ -14,7 +14,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -167,6 +167,8 @@ class Worker(InferenceWorker):
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
         self._rows: dict[Operation, AccountRow] = {}
+        self._steps_run, self._windows = 0, list[int]()  # of the short trace that runs
+        self._account, self._profiling = ExitStack(), ExitStack()
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
@@ -280,27 +282,53 @@ class Worker(InferenceWorker):
             graph_dtypes=self._graph_dtypes,
         )
 
-    def account(self, steps: int, stretch: int, lead_in: int = 0) -> list[TracedStretch]:
-        """Traces a few steps, reads the trace and drops it.
+    def steps_run(self) -> int:
+        """Training steps so far."""
+        return self._steps_run
+
+    def begin_account(self, least_steps: int) -> None:
+        """Begins a short trace, after so many training steps in all at least."""
+        self._train(max(0, least_steps - self._steps_run))
+        self._windows.clear()
+        self._account_folder = Path(self._account.enter_context(tempfile.TemporaryDirectory()))
+        self._profiling.enter_context(_profiler(self._account_folder))
+
+    def account_window(self, steps: int, lead_in: int) -> None:
+        """Runs a turn of a short trace.
 
         Args:
-            steps: that count.
-            stretch: steps of a stretch, whose mean is one result.
-            lead_in: steps before the trace.
+            steps: that count: the first and the last one of a turn do not.
+            lead_in: untraced steps before.
+        """
+        try:
+            self._train(lead_in)
+            self._train(steps + DROPPED_STEPS, mark=True, wait=True)
+        except BaseException:
+            self._profiling.close()  # the next trace could not begin
+            raise
+        self._windows.append(steps)
+
+    def end_account(self) -> list[TracedStretch]:
+        """Ends a short trace, reads it and drops it.
+
+        Returns:
+            The mean step of each of its turns.
 
         Raises:
             TraceError: the trace shows too few steps or no operations, or cannot be written.
         """
-        self._train(lead_in)
-        with tempfile.TemporaryDirectory() as folder:
-            with _profiler(Path(folder)):
-                self._train(steps + 1, mark=True, wait=True)
-            (path,) = Path(folder).rglob("*.xplane.pb")
+        with self._account:
+            self._profiling.close()
+            (path,) = self._account_folder.rglob("*.xplane.pb")
             traced = traced_steps(path)
-        stretch = min(stretch, len(traced))
-        return [
-            self._stretch(traced[first : first + stretch]) for first in range(0, len(traced) - stretch + 1, stretch)
-        ]
+        n_marked = sum(steps + DROPPED_STEPS for steps in self._windows)
+        if len(traced) != n_marked - 1:
+            raise TraceError(f"the trace shows {len(traced) + 1} of {n_marked} steps")
+        stretches, first = [], 0  # `traced` lacks the first step, which does not count
+        for steps in self._windows:
+            stretches.append(self._stretch(traced[first : first + steps]))
+            first += steps + DROPPED_STEPS
+        return stretches
 
     def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
         """The mean of traced steps, by layer and kind."""
@@ -461,6 +489,7 @@ class Worker(InferenceWorker):
             wait: whether a marked step ends when the device is synchronised.
         """
         self._had_time_to_fill = self._had_time_to_fill and not steps
+        self._steps_run += steps
         for step in range(steps):
             if mark:
                 with tf.profiler.experimental.Trace("train", step_num=step, _r=1):

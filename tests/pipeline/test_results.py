@@ -185,7 +185,7 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
     measures = ["speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta"]
     account = written["account"]["train"]
-    parts = [*(kind["kind"] for kind in account["kinds"]), "disturbance", "unexplained"]
+    parts = [*(kind["kind"] for kind in account["kinds"]), "disturbance"]
     measures += [f"account_{part}_ms" for part in parts]
     expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
     expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}

@@ -105,7 +105,14 @@ class FakeWorker:
         (directory / "one.xplane.pb").touch()
         return TraceRecord(directory, steps, self.step_ms, self.step_ms, {})
 
-    def account(self, steps: int, stretch: int, lead_in: int) -> list[TracedStretch]:
+    def steps_run(self) -> int:
+        return 0
+
+    def begin_account(self, least_steps: int) -> None: ...
+
+    def account_window(self, steps: int, lead_in: int) -> None: ...
+
+    def end_account(self) -> list[TracedStretch]:
         step_ms = self.noisy(self.step_ms)
         return [TracedStretch(step_ms, [AccountRow(0, "host", time_ms=step_ms)])]
 

@@ -372,7 +372,8 @@ EXTRAS = [
     ("same_weights", extras.SAME_WEIGHTS),
     ("prepare_cached", extras.CACHED),
     ("train_round_cached", extras.CACHED),
-    ("account", extras.ACCOUNT),
+    ("account_window", extras.ACCOUNT),
+    ("end_account", extras.ACCOUNT),
 ]
 
 

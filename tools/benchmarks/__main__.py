@@ -1,7 +1,8 @@
-"""What a release is checked by: `python -m tools.benchmarks truth|coverage|speed|sealing --out FILE`.
+"""What a release is checked by: `python -m tools.benchmarks truth|coverage|causes|speed|sealing --out FILE`.
 
     truth       equal variants, steps that are 5 % longer, and planted layers: are they found, and nothing else?
     coverage    simulated measurements: how often do intervals hold the truth?
+    causes      simulated accounts: how often do they name what changed, and something else?
     sealing     what it costs that a process leaves the user's files as they were
     speed       the default run and ResNet-20 at 64 px: how long, how wide, and beside another commit?
 
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from halfstep.machine.fingerprint import fingerprint
-from tools.benchmarks import coverage, sealing, speed, truth
+from tools.benchmarks import causes, coverage, sealing, speed, truth
 from tools.benchmarks.checkout import ROOT, resolved
 
 Row = dict[str, Any]
@@ -59,7 +60,7 @@ def main() -> None:
     """Measures what is missing and prints the table."""
     parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("benchmark", choices=("truth", "coverage", "sealing", "speed"))
+    parser.add_argument("benchmark", choices=("truth", "coverage", "causes", "sealing", "speed"))
     parser.add_argument("--out", type=Path, required=True, help="file for one line of JSON per measurement")
     parser.add_argument("--times", type=int, help="measurements of each kind")
     parser.add_argument("--only", default="", help="those whose name contains this")
@@ -72,6 +73,8 @@ def main() -> None:
         wanted, report = truth.measurements(times or 20, arguments.load), truth.report
     elif arguments.benchmark == "coverage":
         wanted, report, jobs = coverage.measurements(times or 2000), coverage.report, os.cpu_count() or 1
+    elif arguments.benchmark == "causes":
+        wanted, report, jobs = causes.measurements(times or 400), causes.report, os.cpu_count() or 1
     elif arguments.benchmark == "sealing":
         wanted, report = sealing.measurements(times or 24), sealing.report
     else:

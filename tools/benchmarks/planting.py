@@ -21,8 +21,8 @@ import pandas as pd
 from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_change
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
-from halfstep.profile.extras import account_rows
-from halfstep.profile.plan import TURN_MS
+from halfstep.profile.extras import SEEN_STEPS, account_rows
+from halfstep.profile.plan import ACCOUNT_WINDOWS, TURN_MS
 from halfstep.profile.records import TracedStretch
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round
@@ -86,7 +86,7 @@ def build(*, batch_size, seed, what):
 """
 
 
-def planted(what: str, *, repeats: int = 4, turns: int = 6, steps: int = 8) -> Accounts:
+def planted(what: str, *, repeats: int = 4, turns: int = 2, steps: int = 8) -> Accounts:
     """The account of a planted layer, in the working folder, which must be on the path of modules."""
     Path("planted_task.py").write_text(MODULE, encoding="utf-8")
     task = TaskParams(name="planted_task:build", arguments={"what": what})
@@ -112,7 +112,9 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                 }
                 for worker in workers.values():
                     worker.call(NoneType, "warm_up", 4)
-                    worker.call(list[TracedStretch], "account", 1, 1)  # what is computed once
+                    worker.call(NoneType, "begin_account", SEEN_STEPS)  # what is computed once
+                    worker.call(NoneType, "account_window", 1, 0)
+                    worker.call(list[TracedStretch], "end_account")
                     worker.stand_still()
                 round_steps = max(1, math.ceil(TURN_MS / _in_turn(float, workers[BASELINE], "train_round", 1)))
                 for place in range(ROUNDS):
@@ -121,8 +123,13 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                         rounds[arm].append(Round(repeat, place, 0, round_steps, time_ms))
                 stretches: dict[str, list[TracedStretch]] = {arm: [] for arm in arms}
                 for _ in range(turns):
-                    for arm in generator.sample(arms, len(arms)):
-                        stretches[arm] += _in_turn(list[TracedStretch], workers[arm], "account", steps, round_steps)
+                    for arm in arms:
+                        _in_turn(NoneType, workers[arm], "begin_account", 0)
+                    for _ in range(ACCOUNT_WINDOWS):
+                        for arm in generator.sample(arms, len(arms)):
+                            _in_turn(NoneType, workers[arm], "account_window", steps, 0)
+                    for arm in arms:
+                        stretches[arm] += _in_turn(list[TracedStretch], workers[arm], "end_account")
                 for arm, worker in workers.items():
                     rows[arm] += account_rows(repeat, stretches[arm])
                     worker.go_on()
