@@ -169,6 +169,7 @@ class KindChange(PartChange):
         plain_ms: the change before both arms are brought to a common inflation.
         limit_ms: what the limit would leave of the baseline's time.
         p: two-sided p-value that they do not change; None where an arm has none of them, which is a fact.
+        least_ms: the smallest change that these traces would show beside the other kinds of the account.
         named: true if they do, at 5 % over all kinds of all accounts of the report (Holm).
     """
 
@@ -176,6 +177,7 @@ class KindChange(PartChange):
     plain_ms: float
     limit_ms: float | None = None
     p: float | None = None
+    least_ms: float | None = None
     named: Literal[True] | None = None
 
 
@@ -202,7 +204,6 @@ class Account(Record):
             largest change first.
         disturbance: what is measured beyond the kinds.
         inflation: the traced step / the calm one.
-        least_ms: the smallest change that the traces would show of every kind; None if none was tested.
         repeats: of the baseline with traces.
         copy_kinds: those by which the baseline's copy differs from it. Only noise makes them differ.
         void: true if there are some, at 99 %: then no reason rests on the account.
@@ -216,7 +217,6 @@ class Account(Record):
     kinds: tuple[KindChange, ...]
     disturbance: Change
     inflation: BeforeAfter
-    least_ms: float | None = None
     repeats: int
     copy_kinds: tuple[KindChange, ...] | None = None
     void: Literal[True] | None = None
