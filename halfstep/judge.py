@@ -189,7 +189,7 @@ def _overlays(workspace: Path, here: Path, folders: Sequence[Path], changed: set
     unfinished = workspace / files.WORK_DIR / "layers"
     if unfinished.exists():
         overlays.remove(Path(unfinished.read_text()))
-    layers = Path(tempfile.mkdtemp(prefix="halfstep-", dir=_LAYERS if _LAYERS.is_dir() else None))
+    layers = Path(tempfile.mkdtemp(prefix="halfstep-", dir=_LAYERS if os.access(_LAYERS, os.W_OK) else None))
     files.write_text(unfinished, str(layers))
     covered = _covered(folders, layers) if folders and os.environ.get(_SWITCH) != "off" else []
     kept = workspace / files.WORK_DIR / "caches"

@@ -416,6 +416,11 @@ class _ScriptInspector(_Inspector):
                 f"{name} has no validation data: the last fifth of its training arrays is held out, which changes the "
                 "script"
             )
+        if isinstance(fit.arguments["x"], keras.utils.PyDataset) and not self.depends:
+            yield (
+                f"{name} reads its examples in fit, which is not seen: name their folder in task.depends, so that a "
+                "change of it runs the stages again"
+            )
         if self._reads:
             yield f"{name} reads {_few(self._reads)}: an edit runs the stages again"
         if unseen := sorted(set(self._unlisted_reads) - set(self._reads)):
