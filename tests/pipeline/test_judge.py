@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -143,6 +143,19 @@ def test_second_command_is_refused_before_anything_is_changed(
     assert sorted(path.name for path in (folder.path / ".halfstep").iterdir()) == [".gitignore", "judge.lock"]
 
 
+_started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on() -> Iterator[None]:
+    """What a test has started ends with it, also where it fails: it would train for hours beside what comes later."""
+    yield
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.wait()
+
+
 def judged(folder: Folder, *arguments: str) -> subprocess.Popen[str]:
     """A process of `halfstep judge` that trains for long."""
     (folder.path / "train.py").write_text(
@@ -150,7 +163,7 @@ def judged(folder: Folder, *arguments: str) -> subprocess.Popen[str]:
         "model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
         "model.fit(np.zeros((640, 2)), np.zeros(640), epochs=100_000)\n"
     )
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "halfstep", "judge", "train.py", "--variants=float32,mixed_bfloat16", *arguments],
         cwd=folder.path,
         env=folder.environment,
@@ -158,6 +171,8 @@ def judged(folder: Folder, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    _started.append(process)
+    return process
 
 
 def until(condition: Callable[[], bool], limit_s: float) -> None:
