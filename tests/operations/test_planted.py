@@ -14,7 +14,7 @@ from tools.benchmarks.planting import KINDS, largest, planted
 def test_account_names_what_was_planted(what: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
-    accounts = planted(what, repeats=1, turns=8, steps=3)
+    accounts = planted(what, repeats=2, turns=2, steps=3)
     assert largest(accounts) == (KINDS[what], "planted")
     planted_layer = accounts.change(*2 * [lambda rows: rows["layer"] == "planted"])
     assert (planted_layer.baseline_ms, planted_layer.candidate_ms > 0) == (0.0, True)

@@ -86,7 +86,7 @@ def test_predictions_are_probabilities_in_the_order_of_the_test_set(finished: Ch
 
 def test_comparison_json_matches_its_schema(finished: Checkout) -> None:
     written = finished.json("data/compare/comparison.json")
-    assert written["schema_version"] == 5
+    assert written["schema_version"] == 6
     comparison = Comparison.read(finished.root / "data/compare/comparison.json")
     assert comparison.as_json() == written
     candidate = comparison.candidates["mixed_bfloat16"]
