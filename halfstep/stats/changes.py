@@ -125,25 +125,33 @@ def paired_changes(
         gap = _regression(effects, inflation[:, None])[0]
         values, of_slope = values - weights * slopes * inflation[:, None], gap * _SLOPE_SD * np.sqrt(1 - weights)
     logs, errors, degrees = _regression(effects, values, spent=spent, least=REPEAT_SD)
-    if (apart := _apart(baseline, candidate, copy)) is not None:
-        is_apart, own, own_degrees = apart
+    if copy is not None and measured[2].sum() >= _FEWEST:
+        is_apart, own, own_degrees = _apart(baseline, candidate, copy, measured[2])
         errors, degrees = np.where(is_apart, np.maximum(own, errors), errors), np.where(is_apart, own_degrees, degrees)
     errors = np.hypot(errors, of_slope)
     return Changes(levels, logs, plain, errors, degrees, _p_values(logs, errors, degrees))
 
 
-def _apart(baseline: Floats, candidate: Floats, copy: Floats | None) -> tuple[NDArray[np.bool_], Floats, Floats] | None:
+def _apart(
+    baseline: Floats, candidate: Floats, copy: Floats, has_copy: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Where the candidate's spread seems to be another one than the baseline's, and the errors there, with degrees."""
-    has_copy = np.zeros(len(baseline), dtype=bool) if copy is None else ~np.isnan(copy).any(axis=1)
-    if copy is None or has_copy.sum() < _FEWEST:
-        return None
-    degrees = has_copy.sum() - 1.0, len(baseline) - 1.0
+    repeats, degrees = len(baseline), (has_copy.sum() - 1.0, len(baseline) - 1.0)
     of_one = np.maximum(np.log(copy[has_copy] / baseline[has_copy]).var(axis=0, ddof=1) / 2, REPEAT_SD**2)
     of_other = np.maximum(np.log(candidate / baseline).var(axis=0, ddof=1) - of_one, REPEAT_SD**2)
     tails = special.fdtrc(degrees[1], degrees[0], of_other / of_one)
-    total = of_one + of_other
-    both = total**2 / (of_one**2 / degrees[0] + of_other**2 / degrees[1])
-    return np.minimum(tails, 1 - tails) < _APART / 2, np.sqrt(total / len(baseline)), both
+    errors, both = _error_of_sum((of_one / repeats, degrees[0]), (of_other / repeats, degrees[1]))
+    return np.minimum(tails, 1 - tails) < _APART / 2, errors, both
+
+
+def _error_of_sum(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
+    """The error of a sum of two independent terms, and its degrees of freedom (Satterthwaite, 1946).
+
+    Args:
+        first, second: the variance of a term, above 0, and its degrees of freedom.
+    """
+    total = first[0] + second[0]
+    return np.sqrt(total), total**2 / sum(variance**2 / degrees for variance, degrees in (first, second))
 
 
 def _regression(
@@ -175,10 +183,12 @@ def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
     logs, levels = means[1] - means[0], np.exp((means[0] + means[1]) / 2)
     if min(counts) < _FEWEST:
         return Changes(levels, logs, logs, np.zeros_like(logs), np.zeros_like(logs), np.ones_like(logs))
-    squares = [np.maximum(values.var(axis=0, ddof=1), REPEAT_SD**2) / n for values, n in zip(arms, counts, strict=True)]
-    total = squares[0] + squares[1]
-    degrees = total**2 / sum(square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
-    return Changes(levels, logs, logs, np.sqrt(total), degrees, _p_values(logs, np.sqrt(total), degrees))
+    first, second = (
+        (np.maximum(values.var(axis=0, ddof=1), REPEAT_SD**2) / n, n - 1)
+        for values, n in zip(arms, counts, strict=True)
+    )
+    errors, degrees = _error_of_sum(first, second)
+    return Changes(levels, logs, logs, errors, degrees, _p_values(logs, errors, degrees))
 
 
 def _p_values(logs: Floats, errors: Floats, degrees: Floats) -> Floats:
