@@ -34,7 +34,7 @@ PLAIN_MS = 1000.0
 # most.
 ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS = 400.0, 8, 4
 ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING = 0.1, 4.0, 0.5
-LEAST_ACCOUNT_TURNS, MOST_ACCOUNT_TURNS = 4, 6
+LEAST_ACCOUNT_TRACES, MOST_ACCOUNT_TRACES = 4, 6
 READING_S = 0.05  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
@@ -92,7 +92,7 @@ class Plan:
         trace_steps: training steps in the trace.
         account_steps: training steps that count in a turn of a short trace.
         account_windows: turns of each arm in a short trace.
-        account_turns: short traces of each arm in the fewest repeats together.
+        account_traces: short traces of each arm in the fewest repeats together.
         account_s: seconds of all arms' short traces in a repeat, on average.
         input_rounds: rounds of a repeat that show what the input pipeline costs; 0 where it is fast.
         input_s: seconds of them in a repeat, for all arms.
@@ -115,7 +115,7 @@ class Plan:
     trace_steps: int = 0
     account_steps: int = 0
     account_windows: int = 1
-    account_turns: int = 1
+    account_traces: int = 1
     account_s: float = 0.0
     input_rounds: int = 0
     input_s: float = 0.0
@@ -138,15 +138,15 @@ class Plan:
         """Steps of a turn on the pipeline or on a cached batch, of an arm whose step takes so long."""
         return min(self.steps_of(batch_size), _input_steps(step_time_ms))
 
-    def account_turns_in(self, repeat: int) -> int:
+    def account_traces_in(self, repeat: int) -> int:
         """Short traces of each arm in a repeat, counted from 0: the same number in each, or one more or less."""
         place, repeats = repeat % self.fewest_repeats, self.fewest_repeats
-        return self.account_turns * (place + 1) // repeats - self.account_turns * place // repeats
+        return self.account_traces * (place + 1) // repeats - self.account_traces * place // repeats
 
     @property
-    def account_turn_s(self) -> float:
+    def account_trace_s(self) -> float:
         """Seconds of a short trace of all arms."""
-        return self.account_s * self.fewest_repeats / self.account_turns
+        return self.account_s * self.fewest_repeats / self.account_traces
 
     @property
     def shortest_repeat_s(self) -> float:
@@ -210,7 +210,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         fewest = FEWEST_REPEATS
     fewest = profile.processes or fewest
     stretch = max(steps_by_batch.values()) if interleaved else 1
-    counted_steps, windows, account_turns, account_turn_s = _account(
+    counted_steps, windows, account_traces, account_trace_s = _account(
         costs, lead_in, stretch, allowed_s, fewest, profile.processes or 0
     )
     drained = costs.buffered_batches if waits else 0
@@ -224,8 +224,8 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         trace_steps=trace_steps,
         account_steps=counted_steps,
         account_windows=windows,
-        account_turns=account_turns,
-        account_s=account_turns * account_turn_s / fewest,
+        account_traces=account_traces,
+        account_s=account_traces * account_trace_s / fewest,
         input_rounds=input_rounds,
         input_s=input_s,
         start_s=start_s,
@@ -295,7 +295,7 @@ def _account(
     steps = math.ceil(steps / windows)
     trace_s = costs.arms * (READING_S + 1e-3 * windows * (lead_in + DROPPED_STEPS + steps) * step_ms)
     allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / trace_s)
-    return steps, windows, max(LEAST_ACCOUNT_TURNS, asked, min(MOST_ACCOUNT_TURNS * repeats, allowed)), trace_s
+    return steps, windows, max(LEAST_ACCOUNT_TRACES, asked, min(MOST_ACCOUNT_TRACES * repeats, allowed)), trace_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:
