@@ -175,8 +175,9 @@ def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, to_stde
         with _overlays(workspace, here, folders, changed) as prefix:
             _run([*prefix, sys.executable, "-m", "dvc", "repro"], workspace, to_stderr=to_stderr)
     finally:
-        if line := sealing.said(sorted({*changed, *sealing.changed_paths(workspace)}), here):
-            print(f"judge: {line.replace(str(sealing.WRITTEN), str(files.JUDGE / sealing.WRITTEN))}", file=sys.stderr)
+        paths = sorted({*changed, *sealing.changed_paths(workspace)})
+        if line := sealing.said(paths, here, files.JUDGE / sealing.WRITTEN):
+            print(f"judge: {line}", file=sys.stderr)
         after = _listing(here)
         if before and after and (differing := sorted({name for name, _ in before ^ after})):
             more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
@@ -201,9 +202,7 @@ def _overlays(workspace: Path, here: Path, folders: Sequence[Path], changed: set
         for path, new in overlays.written(covered, layers):
             changed.add(path)
             if new is not None:
-                place = sealing.place_of(workspace, path)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(new, place)
+                sealing.keep_written(workspace, path, new)
         overlays.remove(layers)
         unfinished.unlink()
 

@@ -21,6 +21,7 @@ from halfstep.system.supervision import die_with_parent
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000  # <linux/sched.h>
 _BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18  # <linux/mount.h>
 _DETACH = 2
+_SCRATCH = "scratch"  # beside what is written
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -56,8 +57,8 @@ def written(covered: Sequence[str], layers: Path) -> Iterator[tuple[str, Path | 
 
 def remove(layers: Path) -> None:
     """Removes what was written, also by a command that was killed."""
-    for work in layers.glob("*/work/work"):  # nobody may read it
-        work.chmod(0o700)
+    for used in layers.glob(f"*/{_SCRATCH}/work"):  # by the kernel: nobody may read it
+        used.chmod(0o700)
     shutil.rmtree(layers, ignore_errors=True)
 
 
@@ -105,10 +106,10 @@ def _enter(covered: list[str], shown: list[str], caches: dict[str, str], layers:
 
 
 def _overlay(lower: str, place: str, upper: Path) -> None:
-    work = upper.with_name("work")
-    for folder in (upper, work):
+    scratch = upper.with_name(_SCRATCH)
+    for folder in (upper, scratch):
         folder.mkdir(parents=True, exist_ok=True)
-    parts = {"lowerdir": lower, "upperdir": str(upper), "workdir": str(work)}
+    parts = {"lowerdir": lower, "upperdir": str(upper), "workdir": str(scratch)}
     options = [f"{key}={_escaped(value)}" for key, value in parts.items()]
     _mount("overlay", place, "overlay", ",".join([*options, "userxattr"]))
 

@@ -274,14 +274,14 @@ def forget_changed(root: Path) -> None:
     (root / _FOLDER / "changed.json").unlink(missing_ok=True)
 
 
-def said(paths: Iterable[str], folder: Path) -> str:
-    """One line for the user, with paths from `folder`; empty if there are none."""
+def said(paths: Iterable[str], folder: Path, written: Path = WRITTEN) -> str:
+    """One line for the user, with paths from `folder`; empty if there are none. `written` is where `WRITTEN` is."""
     place = os.path.realpath(folder)
     shown = [os.path.relpath(path, place) if _below(path, (place,)) else path for path in paths]
     if not shown:
         return ""
     more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
-    return f"your code wrote {shown[0]}{more}: all is as before, and what is new was moved to {WRITTEN}/"
+    return f"your code wrote {shown[0]}{more}: all is as before, and what is new was moved to {written}/"
 
 
 def _undo_all(root: Path, folder: Path) -> list[str]:
@@ -348,6 +348,15 @@ def _undo(root: Path, kind: str, path: str, *details: Any) -> Iterator[str]:
         yield from _moved_away(root, path)
 
 
+def keep_written(root: Path, path: str, content: str | Path) -> None:
+    """Moves what the user's code has written to a path, and where its content is, to `WRITTEN`."""
+    target = _place(root, path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        shutil.rmtree(target)
+    shutil.move(content, target)
+
+
 def _moved_away(root: Path, path: str) -> Iterator[str]:
     if not os.path.lexists(path):
         return
@@ -357,18 +366,14 @@ def _moved_away(root: Path, path: str) -> Iterator[str]:
         with suppress(OSError):
             os.rmdir(path)
         return
-    target = place_of(root, path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir():
-        shutil.rmtree(target)
-    shutil.move(path, target)
+    keep_written(root, path, path)
     yield path
 
 
 def _lend(root: Path) -> None:
     """Puts back what an earlier process had made before it called `fit`, as a file of this one."""
     for path in _read(root / _FOLDER / "lent.json"):
-        source = place_of(root, path)
+        source = _place(root, path)
         if source.is_file() and not os.path.lexists(path):
             parent = os.path.dirname(path)
             missing = []
@@ -406,8 +411,7 @@ def _read(path: Path) -> Any:
         return []
 
 
-def place_of(root: Path, path: str) -> Path:
-    """Where a new file of the user's code is moved to."""
+def _place(root: Path, path: str) -> Path:
     return root / WRITTEN / path.lstrip("/")
 
 
