@@ -23,6 +23,7 @@ _SYSTEM = ("/usr/", "/lib", "/etc/", "/sys/", "/opt/", "/dev/", "/proc/", sys.ba
 _MOST_READ = 10_000
 _LARGEST_READ = 1_000_000_000  # bytes of a file that is hashed at each start
 _OF_A_LIBRARY = ".dist-info" + os.sep
+_CACHES = (".keras", ".cache", ".config", ".matplotlib")  # in the home folder
 
 
 class _Reads:
@@ -32,6 +33,7 @@ class _Reads:
         self.is_active = self.is_installed = False
         self.temporary = ""  # folder
         self.ignored: tuple[str, ...] = ()
+        self.settings = os.sep  # how hidden files in the home folder begin
         self.found: set[str] = set()
         self.written: set[str] = set()
 
@@ -45,6 +47,7 @@ class _Reads:
             or _OF_GIT in path
             or _OF_A_LIBRARY in path
             or path.startswith((*self.ignored, *_SYSTEM))
+            or (path.startswith(self.settings) and os.sep not in path[len(self.settings) :])
         ):
             return
         if (arguments[2] or 0) & os.O_ACCMODE != os.O_RDONLY:
@@ -85,8 +88,8 @@ def one_at_a_time(script: str, root: Path) -> Iterator[None]:
     ours = [root / name for name in ("data", "mlruns", "mlflow.db", files.WORK_DIR)]
     home = Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home raises an error where there is none
     _reads.temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
-    settings = f"{os.path.realpath(home)}{os.sep}."  # and caches
-    _reads.ignored = (*map(os.path.realpath, ours), settings)
+    _reads.settings = f"{os.path.realpath(home)}{os.sep}."
+    _reads.ignored = tuple(map(os.path.realpath, (*ours, *(home / name for name in _CACHES))))
     name = hashlib.sha256(script.encode(errors="surrogateescape")).hexdigest()[:16]
     folder = root / files.WORK_DIR / "script"
     folder.mkdir(parents=True, exist_ok=True)
