@@ -34,8 +34,8 @@ PLAIN_MS = 1000.0
 # most.
 ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS = 400.0, 8, 4
 ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING = 0.1, 4.0, 0.5
-LEAST_ACCOUNT_TRACES, MOST_ACCOUNT_TRACES = 4, 6
-READING_S = 0.05  # to start a trace, to stop it and to read it
+LEAST_ACCOUNT_TRACES, MOST_ACCOUNT_TRACES = 3, 6
+READING_S = 0.1  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
 # Repeats: where there is time for them, where there is not, and where `FEWER_REPEATS` starts would take more than this

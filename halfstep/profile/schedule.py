@@ -21,7 +21,7 @@ from halfstep.profile.records import Measurement
 from halfstep.stats.speedup import Speedup
 
 MOST_MORE_S = 120.0  # by which the stage is lengthened
-CONTROL_SHARE, FEWEST_WITH_CONTROL = 0.08, 2  # of the stage so far, so that it is a tenth in the end; repeats
+CONTROL_SHARE, FEWEST_WITH_CONTROL = 0.08, 3  # of the stage so far, so that it is a tenth in the end; repeats
 
 OutOf = Literal["max_seconds", "time", "rounds"]
 

@@ -84,7 +84,7 @@ class InferenceCall:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """What operations take of a calm training step, by short traces. All rows of a repeat add up to the traced step.
+    """What operations take of the traced training steps of a turn. All rows of a repeat add up to its mean step.
 
     Each instant of the traced steps is shared equally by the operations that run then.
 
@@ -94,8 +94,9 @@ class AccountRow:
         layer, layer_class: path of the layer and its class; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         dtype: data type that they compute in; empty if it is unknown.
-        time_ms: milliseconds of a step.
+        time_ms: milliseconds of a step of the turn / turns of the repeat.
         tensor_core: whether their kernels use tensor cores; None without a kernel, and where its name does not show it.
+        turn: of the repeat; 0 in results that have one row for all turns.
     """
 
     process: int
@@ -106,6 +107,7 @@ class AccountRow:
     dtype: str = ""
     time_ms: float = 0.0
     tensor_core: bool | None = None
+    turn: int = 0
 
 
 NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter
@@ -147,6 +149,7 @@ TABLES: Mapping[str, tuple[str, type]] = {
 _MAY_BE_EMPTY = {"calls", "input_rounds"}
 _MAY_BE_ABSENT = {"account"}  # of arms without one
 _TEXTS = ("kind", "layer", "layer_class", "operation", "dtype")  # columns of `AccountRow`; empty ones are read as NaN
+_TURN = "turn"  # the column of `AccountRow` that older results do not have
 
 
 class Configuration(Record):
@@ -567,13 +570,15 @@ def read_profile(name: str, seeds: Sequence[int] = ()) -> Profile:
     tables = {
         attribute: read_table(
             directory / file_name,
-            _columns(row_type),
+            [column for column in _columns(row_type) if column != _TURN],
             may_be_empty=attribute in _MAY_BE_EMPTY or not files.is_variant(name),
         )
         for attribute, (file_name, row_type) in TABLES.items()
         if attribute not in _MAY_BE_ABSENT or (directory / file_name).is_file()
     }
     if "account" in tables:
+        if _TURN not in tables["account"]:
+            tables["account"][_TURN] = 0
         tables["account"] = tables["account"].fillna(dict.fromkeys(_TEXTS, "")).astype(dict.fromkeys(_TEXTS, str))
     paths = {seed: same_weights_file(name, seed) for seed in seeds}
     same_weights = {

@@ -16,6 +16,8 @@ from scipy import special
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
 _FEWEST = 2  # repeats
+# Repeats that vary by more than their turns explain, by an F test at this level, are not pooled with these.
+_NOT_POOLED = 0.25
 # Of the slopes of logarithms of shares on that of the inflation, before they are measured: between −0.4 and 0.8 for the
 # kinds of operations of the default network.
 _SLOPE_SD = 0.5
@@ -76,7 +78,7 @@ class Traced(NamedTuple):
 
     Attributes:
         step: times of the steps without the profiler, `(repeats,)`: the times are shares of them.
-        inflation: the traced steps / these, `(repeats,)`.
+        inflation: the traced steps / these, `(repeats, turns)`.
     """
 
     step: Floats
@@ -84,67 +86,168 @@ class Traced(NamedTuple):
 
 
 def paired_changes(
-    baseline: Floats, candidate: Floats, copy: Floats | None = None, traced: Sequence[Traced] | None = None
+    baseline: Floats,
+    candidate: Floats,
+    copy: Floats | None = None,
+    traced: Sequence[Traced] | None = None,
+    *,
+    least: float = 0.0,
 ) -> Changes:
     """Changes of two arms that took turns in the same repeats.
 
     The error is the residual of a two-way analysis of variance, by arm and repeat, of the logarithms of both arms and
     of a second copy of the baseline, if there is one. What all arms share in a repeat, such as a slow machine, cancels.
-    Where the spread of the candidate seems to be another one than that of the baseline and its copy, they are not
-    pooled (Welch, 1947).
+    So does what they share in a turn, in the same analysis of the turns of each repeat; both residuals are pooled
+    unless repeats differ by more than their turns explain. Where the spread of the candidate seems to be another one
+    than that of the baseline and its copy, these are not pooled (Welch, 1947).
 
-    A traced step is longer, by more in one window than in another, and so are some operations more than others. So
+    A traced step is longer, by more in one turn than in another, and so are some operations more than others. So
     changes of shares are brought to a common inflation, by the slope of the logarithm of each share on that of the
-    inflation, one slope for all arms. It is shrunk to 0 as far as it is uncertain (a normal prior of deviation
-    `_SLOPE_SD`), and its error is part of that of the change.
+    inflation, one slope for the turns of all arms. It is shrunk to 0 as far as it is uncertain (a normal prior of
+    deviation `_SLOPE_SD`), and its error is part of that of the change.
 
     Args:
-        baseline, candidate: times above 0 in each repeat, `(repeats, times)`.
+        baseline, candidate: times, `(repeats, turns, times)`; NaN for turns that a repeat does not have.
         copy: those of the copy, NaN in repeats that it has no part in.
         traced: of these arms.
+        least: what a mean of a repeat is at least.
     """
-    repeats, levels = len(baseline), np.exp((np.log(baseline) + np.log(candidate)).mean(axis=0) / 2)
-    plain, none = (np.log(candidate) - np.log(baseline)).mean(axis=0), np.zeros_like(levels)
-    if repeats < _FEWEST:
-        return Changes(levels, plain, plain, none, none, np.ones_like(levels))
-    arms = [baseline, candidate, *([] if copy is None else [copy])]
-    measured = [~np.isnan(times).any(axis=1) for times in arms]
-    arm = np.concatenate([np.full(has.sum(), place) for place, has in enumerate(measured)])
-    repeat = np.concatenate([np.flatnonzero(has) for has in measured])
-    effects = np.column_stack([arm == 1, arm == 2, *(repeat == place for place in range(repeats))]).astype(float)
-    values = np.log(np.concatenate([times[has] for times, has in zip(arms, measured, strict=True)]))
-    spent, of_slope = 0, none
+    arms = np.stack([baseline, candidate, *([] if copy is None else [copy])])
+    logs, turns = _by_repeat(arms, least)
+    levels, plain = np.exp((logs[0] + logs[1]).mean(axis=0) / 2), (logs[1] - logs[0]).mean(axis=0)
+    if arms.shape[1] < _FEWEST:
+        return _of_one_repeat(levels, plain)
+    has = ~np.isnan(logs).any(axis=2)
+    arm, repeat = np.nonzero(has)
+    effects = np.column_stack([arm == 1, arm == 2, *(repeat == place for place in range(arms.shape[1]))]).astype(float)
+    counts = _counts(arms)[0]
+    own, free, of_slope = turns - _mean(turns, 0), float((has.sum(axis=0) - 1) @ (counts - 1)), np.zeros_like(levels)
     if traced is not None:
-        step, inflation = (
-            np.log(np.concatenate([part[has] for part, has in zip(parts, measured, strict=True)]))
-            for parts in zip(*traced, strict=True)
-        )
-        slopes, slope_errors, room = _regression(np.column_stack([inflation, effects]), values - step[:, None])
-        spent = int(room[0] > 0)
-        weights = _SLOPE_SD**2 / (_SLOPE_SD**2 + np.where(room > 0, slope_errors, np.inf) ** 2)
-        gap = _regression(effects, inflation[:, None])[0]
-        values, of_slope = values - weights * slopes * inflation[:, None], gap * _SLOPE_SD * np.sqrt(1 - weights)
-    logs, errors, degrees = _regression(effects, values, spent=spent, least=REPEAT_SD)
-    if copy is not None and measured[2].sum() >= _FEWEST:
-        is_apart, own, own_degrees = _apart(baseline, candidate, copy, measured[2])
-        errors, degrees = np.where(is_apart, np.maximum(own, errors), errors), np.where(is_apart, own_degrees, degrees)
+        inflation = np.log(np.stack([one.inflation for one in traced]))
+        of_repeats = _mean(inflation, 2)
+        of_turns = inflation - of_repeats[:, :, None]
+        of_turns = (of_turns - _mean(of_turns, 0))[..., None]
+        slopes, slope_errors = _slopes(of_turns, own, free - 1)
+        weights = _SLOPE_SD**2 / (_SLOPE_SD**2 + slope_errors**2)
+        slopes *= weights
+        logs, own, free = logs - slopes * of_repeats[:, :, None], own - slopes * of_turns, free - 1
+        of_slope = _regression(effects, of_repeats[has][:, None])[0] * _SLOPE_SD * np.sqrt(1 - weights)
+    change, of_repeats, degrees, unit = _regression(effects, logs[has])
+    variance, degrees = _pooled((of_repeats, degrees), (_of_turns(own, free, counts), free))
+    errors = np.sqrt(np.maximum(variance, REPEAT_SD**2)) * unit
+    if copy is not None and has[2].sum() >= _FEWEST:
+        is_apart, apart, its_degrees = _apart(logs, own, counts)
+        errors, degrees = np.where(is_apart, np.maximum(apart, errors), errors), np.where(is_apart, its_degrees, degrees)
     errors = np.hypot(errors, of_slope)
-    return Changes(levels, logs, plain, errors, degrees, _p_values(logs, errors, degrees))
+    return Changes(levels, change, plain, errors, degrees, _p_values(change, errors, degrees))
 
 
-def _apart(
-    baseline: Floats, candidate: Floats, copy: Floats, has_copy: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], Floats, Floats]:
+def unpaired_changes(baseline: Floats, candidate: Floats, *, least: float = 0.0) -> Changes:
+    """Changes of two arms that were measured one at a time (Welch, 1947).
+
+    Args:
+        baseline, candidate: times, `(repeats, turns, times)` of an arm; NaN for turns that a repeat does not have.
+        least: what a mean of a repeat is at least.
+    """
+    arms = [(*_by_repeat(times, least), _counts(times)) for times in (baseline, candidate)]
+    means = [logs.mean(axis=0) for logs, _, _ in arms]
+    change, levels = means[1] - means[0], np.exp((means[0] + means[1]) / 2)
+    if min(len(baseline), len(candidate)) < _FEWEST:
+        return _of_one_repeat(levels, change)
+    errors, degrees = _error_of_sum(*(_of_mean(*_spread(*arm), len(arm[0])) for arm in arms))
+    return Changes(levels, change, change, errors, degrees, _p_values(change, errors, degrees))
+
+
+def _of_one_repeat(levels: Floats, logs: Floats) -> Changes:
+    none = np.zeros_like(levels)
+    return Changes(levels, logs, logs, none, none, np.ones_like(levels))
+
+
+def _by_repeat(times: Floats, least: float) -> tuple[Floats, Floats]:
+    """Logarithms of the means of the repeats, `(…, repeats, times)`, and the turns' relative deviations from these."""
+    means = _mean(times, -2)
+    at_least = np.maximum(means, least)
+    return np.log(at_least), (times - means[..., None, :]) / at_least[..., None, :]
+
+
+def _counts(times: Floats) -> NDArray[np.int_]:
+    """The number of turns, `(…, repeats)`."""
+    counts: NDArray[np.int_] = (~np.isnan(times).any(axis=-1)).sum(axis=-1)
+    return counts
+
+
+def _mean(values: Floats, axis: int) -> Floats:
+    """The mean without NaN; NaN where there is nothing else."""
+    counts = (~np.isnan(values)).sum(axis=axis)
+    return np.where(counts > 0, np.nansum(values, axis=axis) / np.maximum(counts, 1), np.nan)
+
+
+def _slopes(inflation: Floats, times: Floats, degrees: float) -> tuple[Floats, Floats]:
+    """Slopes of times on the inflation of their turns, and their errors, each `(times,)`; infinite if not known."""
+    axes = tuple(range(times.ndim - 1))
+    squares = np.nansum(inflation**2)
+    if degrees < 1 or squares == 0:
+        return np.zeros(times.shape[-1]), np.full(times.shape[-1], np.inf)
+    slopes = np.nansum(inflation * times, axis=axes) / squares
+    return slopes, np.sqrt(np.nansum((times - slopes * inflation) ** 2, axis=axes) / degrees / squares)
+
+
+def _of_turns(deviations: Floats, degrees: float, counts: NDArray[np.int_]) -> Floats:
+    """The variance that turns lend to the mean of a repeat, `(times,)`."""
+    squares: Floats = np.nansum(deviations**2, axis=tuple(range(deviations.ndim - 1)))
+    return squares / max(degrees, 1.0) * (1 / np.maximum(counts, 1)).mean()
+
+
+def _pooled(of_repeats: tuple[Floats, float], of_turns: tuple[Floats, float]) -> tuple[Floats, Floats]:
+    """The variance of a repeat, with its degrees of freedom.
+
+    That of the turns is pooled with it unless an F test says, at `_NOT_POOLED`, that the repeats vary by more (Bancroft
+    and Han, 1983).
+
+    Args:
+        of_repeats, of_turns: the variance of a repeat, by both, and its degrees of freedom.
+    """
+    (own, free), (least, turns_free) = of_repeats, of_turns
+    if turns_free < 1:
+        return own, np.full_like(own, free)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        varies = special.fdtrc(free, turns_free, own / least) < _NOT_POOLED
+    pooled = (free * own + turns_free * least) / (free + turns_free)
+    return np.where(varies, own, pooled), np.where(varies, free, free + turns_free)
+
+
+def _spread(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[Floats, Floats]:
+    """The variance of the repeats of one arm, or of the difference of two, and its degrees of freedom.
+
+    Args:
+        logs, turns: `(repeats, times)`, and the deviations of the turns from these, `(repeats, turns, times)`.
+        counts: turns of each repeat.
+    """
+    free = float((counts - 1).sum())
+    return _pooled((logs.var(axis=0, ddof=1), len(logs) - 1.0), (_of_turns(turns, free, counts), free))
+
+
+def _apart(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Where the candidate's spread seems to be another one than the baseline's, and the errors there, with degrees."""
-    repeats, degrees = len(baseline), (has_copy.sum() - 1.0, len(baseline) - 1.0)
-    of_one = np.maximum(np.log(copy[has_copy] / baseline[has_copy]).var(axis=0, ddof=1) / 2, REPEAT_SD**2)
-    of_other = np.maximum(np.log(candidate / baseline).var(axis=0, ddof=1) - of_one, REPEAT_SD**2)
-    tails = special.fdtrc(degrees[1], degrees[0], of_other / of_one)
-    errors, both = _error_of_sum((of_one / repeats, degrees[0]), (of_other / repeats, degrees[1]))
-    return np.minimum(tails, 1 - tails) < _APART / 2, errors, both
+    has_copy = ~np.isnan(logs[2]).any(axis=1)
+    copies, copies_free = _spread(
+        (logs[2] - logs[0])[has_copy], (turns[2] - turns[0])[has_copy], counts[has_copy]
+    )
+    both, free = _spread(logs[1] - logs[0], turns[1] - turns[0], counts)
+    of_one = np.maximum(copies / 2, REPEAT_SD**2)
+    of_other = np.maximum(both - of_one, REPEAT_SD**2)
+    tails = special.fdtrc(free, copies_free, of_other / of_one)
+    repeats = logs.shape[1]
+    errors, degrees = _error_of_sum(_of_mean(of_one, copies_free, repeats), _of_mean(of_other, free, repeats))
+    return np.minimum(tails, 1 - tails) < _APART / 2, errors, degrees
 
 
-def _error_of_sum(first: tuple[Floats, float], second: tuple[Floats, float]) -> tuple[Floats, Floats]:
+def _of_mean(variance: Floats, degrees: Floats, repeats: int) -> tuple[Floats, Floats]:
+    """The variance of a mean of repeats, which vary by `REPEAT_SD` at least, and its degrees of freedom."""
+    return np.maximum(variance, REPEAT_SD**2) / repeats, degrees
+
+
+def _error_of_sum(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     """The error of a sum of two independent terms, and its degrees of freedom (Satterthwaite, 1946).
 
     Args:
@@ -154,41 +257,19 @@ def _error_of_sum(first: tuple[Floats, float], second: tuple[Floats, float]) -> 
     return np.sqrt(total), total**2 / sum(variance**2 / degrees for variance, degrees in (first, second))
 
 
-def _regression(
-    columns: Floats, values: Floats, *, spent: int = 0, least: float = 0.0
-) -> tuple[Floats, Floats, Floats]:
-    """The coefficient of the first column, its standard error and degrees of freedom, each `(times,)`.
+def _regression(columns: Floats, values: Floats) -> tuple[Floats, Floats, float, float]:
+    """The coefficient of the first column, the mean square of the residuals and its degrees of freedom.
+
+    The last value is the standard error of the coefficient where the mean square is 1.
 
     Args:
         columns, values: `(observations, columns)` and `(observations, times)`.
-        spent: degrees of freedom that the values have cost.
-        least: the smallest standard deviation of a value.
     """
     inverse = np.linalg.pinv(columns.T @ columns)
     coefficients = inverse @ columns.T @ values
-    degrees = len(values) - float(np.linalg.matrix_rank(columns)) - spent
+    degrees = len(values) - float(np.linalg.matrix_rank(columns))
     squares = ((values - columns @ coefficients) ** 2).sum(axis=0)
-    spread = np.maximum(np.sqrt(squares / max(degrees, 1.0)), least)
-    return coefficients[0], spread * np.sqrt(inverse[0, 0]), np.full(values.shape[1], degrees)
-
-
-def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
-    """Changes of two arms that were measured one at a time (Welch, 1947).
-
-    Args:
-        baseline, candidate: times above 0 in each repeat of an arm, `(repeats, times)`.
-    """
-    arms = (np.log(baseline), np.log(candidate))
-    means, counts = [values.mean(axis=0) for values in arms], [float(len(values)) for values in arms]
-    logs, levels = means[1] - means[0], np.exp((means[0] + means[1]) / 2)
-    if min(counts) < _FEWEST:
-        return Changes(levels, logs, logs, np.zeros_like(logs), np.zeros_like(logs), np.ones_like(logs))
-    first, second = (
-        (np.maximum(values.var(axis=0, ddof=1), REPEAT_SD**2) / n, n - 1)
-        for values, n in zip(arms, counts, strict=True)
-    )
-    errors, degrees = _error_of_sum(first, second)
-    return Changes(levels, logs, logs, errors, degrees, _p_values(logs, errors, degrees))
+    return coefficients[0], squares / max(degrees, 1.0), degrees, float(np.sqrt(inverse[0, 0]))
 
 
 def _p_values(logs: Floats, errors: Floats, degrees: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Simulated accounts: how often do they name the kinds that changed, and how often others?
 
 Times and their noise are those of the default network on two quiet cores. A traced step is inflated by a factor that is
-common to all kinds of a window, to a power that is the kind's own, and each share varies besides.
+common to all kinds of a turn, to a power that is the kind's own, and each share varies besides.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ARMS = {
     "normalization x 4 only while traced": Arm(traced={"normalization": 4.0}),
     "convolutions + 20 %": Arm(tuple(_FLOAT32 * np.where(np.array(list(KINDS)) == "convolution", 1.2, 1.0))),
 }
-DESIGNS = {"3 repeats, 1 window": (3, 1), "3 repeats, 4 windows": (3, 4), "5 repeats, 4 windows": (5, 4)}
+DESIGNS = {"3 repeats, 1 turn": (3, 1), "3 repeats, 4 turns": (3, 4), "5 repeats, 4 turns": (5, 4)}
 
 
 def measurements(times: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -74,10 +74,10 @@ def _drawn(arm: str, design: str, times: int) -> dict[str, Any]:
     return {"arm": arm, "design": design, "times": times, "counts": counts, "some": some, "tiers": tiers}
 
 
-def _account(candidate: Arm, repeats: int, windows: int, generator: Generator) -> Account:
+def _account(candidate: Arm, repeats: int, turns: int, generator: Generator) -> Account:
     """The account of the candidate, beside one of float16's place that equals the baseline."""
     tables, steps_ms = zip(
-        *(_measured(arm, repeats, windows, generator) for arm in (Arm(), candidate, Arm(), Arm())), strict=True
+        *(_measured(arm, repeats, turns, generator) for arm in (Arm(), candidate, Arm(), Arm())), strict=True
     )
     accounts = {}
     for place in (1, 3):
@@ -89,14 +89,15 @@ def _account(candidate: Arm, repeats: int, windows: int, generator: Generator) -
     return with_names({place: account for place, account in accounts.items() if account is not None})[1]
 
 
-def _measured(arm: Arm, repeats: int, windows: int, generator: Generator) -> tuple[pd.DataFrame, pd.Series[float]]:
+def _measured(arm: Arm, repeats: int, turns: int, generator: Generator) -> tuple[pd.DataFrame, pd.Series[float]]:
     """Rows of account.csv, and the untraced step by repeat."""
-    inflations = generator.choice(_INFLATIONS, (repeats, windows, 1)) ** _POWERS
-    noise = np.exp(arm.spread * _SDS * generator.normal(size=(repeats, windows, len(KINDS))))
+    inflations = generator.choice(_INFLATIONS, (repeats, turns, 1)) ** _POWERS
+    noise = np.exp(arm.spread * _SDS * generator.normal(size=(repeats, turns, len(KINDS))))
     factors = np.array([(arm.traced or {}).get(kind, 1.0) for kind in KINDS])
-    times_ms = (np.array(arm.times_ms) * factors * inflations * noise).mean(axis=1)
-    rows = pd.DataFrame(times_ms, columns=list(KINDS)).rename_axis("process").reset_index()
-    table = rows.melt("process", var_name="kind", value_name="time_ms")
+    times_ms = np.array(arm.times_ms) * factors * inflations * noise / turns
+    places = pd.MultiIndex.from_product([range(repeats), range(turns)], names=["process", "turn"])
+    rows = pd.DataFrame(times_ms.reshape(-1, len(KINDS)), index=places, columns=list(KINDS)).reset_index()
+    table = rows.melt(["process", "turn"], var_name="kind", value_name="time_ms")
     step_ms = sum(arm.times_ms) * np.exp(_STEP_SD * generator.normal(size=repeats))
     return table.assign(layer="", layer_class="", operation="", dtype=""), pd.Series(step_ms)
 
