@@ -242,7 +242,7 @@ def test_operations_and_classes_are_listed_where_they_change() -> None:
     assert (first.baseline_dtype, first.candidate_dtype) == ("float32", "bfloat16")
     assert first.low_ms < -9.6 < first.high_ms < 0
     assert [(row.layers, row.layer_class, row.kind, round(row.delta)) for row in account.classes or ()] == [
-        (3, "Conv2D", "convolution", -29),
+        (3, "Conv2D", "convolution", -28),
         (3, "BatchNormalization", "cast", 9),
     ]
     assert slower_layers(accounts, {"net/norm", "net/conv"}) == {}
