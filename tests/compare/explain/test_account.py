@@ -327,10 +327,10 @@ def test_arm_without_short_traces_has_no_account(project: SmallStudy) -> None:
     assert change.low < change.delta < change.high < 0
 
 
-def test_measured_change_takes_both_times_as_uncertain() -> None:
-    """Repeats in which both arms are slower do not change the ratio, but the milliseconds."""
+def test_measured_change_may_be_0_just_where_the_ratio_may_be_1() -> None:
+    """Repeats in which both arms are slower change neither."""
     factors = (0.9, 1.1, 0.9, 1.1)
     speedup = Speedup(tuple(ProcessTimes(1, 100.0 * factor, 80.0 * factor, 0.0, 2) for factor in factors))
-    change = measured_change(speedup)
-    ends = [speedup.candidate_time_ms * (1 - ratio) for ratio in speedup.interval(speedup.confidence)[::-1]]
-    assert change.low < ends[0] - 1
+    change, (low, high) = measured_change(speedup), speedup.interval(speedup.confidence)
+    assert (change.low, change.high) == pytest.approx((80 * (1 - high), 80 * (1 - low)))
+    assert change.delta == pytest.approx(-20.0)
