@@ -201,7 +201,7 @@ class Judging:
         arms, times = (before.summary.variant, after.summary.variant), (times_of(before), times_of(after))
         is_required = all(map(files.is_variant, arms))
         return {
-            measure: replace(speedup_between(measure, variant, before, after), earlier=self._earlier(arms, measure))
+            measure: speedup_between(measure, variant, before, after).over_occasions(self._earlier(arms, measure))
             for measure in self.study.measures_of(variant)
             if is_required or shared_repeats(measure, *times) > 1
         }

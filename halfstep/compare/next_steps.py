@@ -9,12 +9,18 @@ from halfstep.compare.case import Case, Judging
 from halfstep.compare.ratio_text import ratio_text
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
-from halfstep.stats.sample_size import examples_needed, occasions_needed, times_as_long, too_few_examples
+from halfstep.stats.sample_size import (
+    MOST_OCCASIONS,
+    examples_needed,
+    occasions_needed,
+    times_as_long,
+    too_few_examples,
+)
 from halfstep.stats.speedup import Speedup
 from halfstep.words.text import LONGER, MEASURE_AGAIN, TRAIN, capitalized, end_text, joined, measure_text, timed_label
 
 MOST_PROCESSES = 50  # that profile.processes allows
-MOST_TIMES = MOST_OCCASIONS = 10  # as long, or as often, as anyone measures
+MOST_TIMES = 10  # as long as anyone measures
 _FEW_REPEATS = 2  # whose intervals reach 28 standard errors to each side (t distribution, 97.7 %)
 MOST_EXAMPLES = 100  # times as many as there are
 
@@ -56,7 +62,7 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[str]:
     """What would settle each open ratio, and how to measure as long as the one that takes longest."""
     longest, too_close, judging = 0, [], case.judging
     for label, speedup in [item for measure in measures for item in _open_ratios(measure, case)]:
-        number = _occasions(speedup, judging)
+        number = occasions_needed(speedup, judging.params.min_speedup)
         if (times := _times(speedup, number, judging)) is not None:
             minutes = judging.minutes(speedup.processes * times)
             takes = "" if minutes is None else f" ({_minutes_text(minutes)})"
@@ -106,12 +112,6 @@ def _times(speedup: Speedup, occasions: int | None, judging: Judging) -> int | N
     if needed is None or needed > MOST_TIMES or (occasions and needed > 2 * occasions):
         return None
     return max(2, math.ceil(needed))
-
-
-def _occasions(speedup: Speedup, judging: Judging) -> int | None:
-    """Occasions that settle a ratio, those so far included; None if there is no such number."""
-    needed = occasions_needed(speedup, judging.params.min_speedup)
-    return None if needed is None or needed > MOST_OCCASIONS else max(math.ceil(needed), speedup.occasions + 1)
 
 
 def _open_ratios(measure: str, case: Case) -> Iterator[tuple[str, Speedup]]:

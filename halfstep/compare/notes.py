@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from halfstep.compare.case import Judging
 from halfstep.compare.explain.waiting import measured_wait
 from halfstep.results.profile import Profile, largest_move
-from halfstep.stats.speedup import RUN_SD, Error, final_confidence, smallest_above
+from halfstep.stats.sample_size import MOST_OCCASIONS
+from halfstep.stats.speedup import RUN_SD, Error, final_confidence, occasion_confidence, smallest_above
 from halfstep.words.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
 
 CONTROL_NAME = "the second copy of the baseline"
@@ -104,10 +105,12 @@ def _occasion_texts(judging: Judging) -> Iterator[str]:
     measures = list(dict.fromkeys(measure for item in judging.cases for measure in item.speedups))
     count = [word for word in earlier.by_word if any(word not in earlier.left_out(measure) for measure in measures)]
     if count:
-        words = joined([_occasion_name(word) for word in count])
+        words, looks = joined([_occasion_name(word) for word in count]), len(count)
         yield (
             f"Speed-ups are means over this measurement, {_occasion_name(judging.baseline.summary.protocol.occasion)}, "
-            f"and {words}: their intervals contain what the measurements differ by. All times are of this one."
+            f"and {words}: their intervals contain what the measurements differ by. All times are of this one. "
+            "Each measurement is another look, so the intervals of this one, "
+            f"number {looks + 1} of {MOST_OCCASIONS} at most, are of {100 * occasion_confidence(looks):.4g} %."
         )
     for measure in measures:
         if left_out := [_occasion_name(word) for word in earlier.left_out(measure)]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from halfstep.compare.case import Case, Judging
-from halfstep.compare.ratio_text import interval_text, ratio_text, step_clause
+from halfstep.compare.ratio_text import factor_text, interval_text, is_measured, ratio_text, step_clause
 from halfstep.compare.verdict import class_outcome
 from halfstep.params.derived import hidden_precision
 from halfstep.results.comparison import ClassRecall
@@ -183,7 +183,7 @@ def _settings_sentences(case: Case) -> Iterator[str]:
     """Where other settings gain and the precision may not: in which measures, and what to try instead."""
     judging, sentences = case.judging, list[str]()
     for measure, factors in case.factors.items():
-        pays = factors.settings.low > 1 and judging.side(factors.settings) != "below"
+        pays = factors.settings.low > 1 and is_measured(factors.settings) and judging.side(factors.settings) != "below"
         if measure not in case.void and pays and judging.side(factors.precision) != "above":
             where = "In training" if measure == TRAIN else f"At batch size {measure.removeprefix('inference_b')}"
             what = "a step" if measure == TRAIN else "inference"
@@ -202,7 +202,7 @@ def _adds(whole: Speedup, precision: Speedup, judging: Judging) -> str:
     if judging.side(precision) == "below":
         little = "nothing measurable" if precision.low <= 1 else "too little"
         return f"the precision adds {little} ({precision.ratio:.2f}×)"
-    return f"whether the precision adds to it is not clear ({precision.ratio:.2f}×)"
+    return f"whether the precision adds to it is not clear ({factor_text(precision)})"
 
 
 def quality_sentence(case: Case, change: QualityChange) -> str:

@@ -25,16 +25,18 @@ LEAST_INFERENCE_S = 3.0  # the same of a session that measures inference alone
 # Turns on the input pipeline and on a cached batch, to see how long a step waits: of each arm so long at most, two
 # rounds of a repeat at least, and more of them if all take less than so many seconds.
 INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6
+# TensorFlow takes each operation for a long one, for which another thread is asked, until it has run some 90 times, and
+# then leaves the small ones out of traces: steps of a few milliseconds take 3 % less from then on. So all arms have
+# been there, or none. Longer steps change less, and a warm-up takes no longer than this.
+WARM_UP_STEPS, SEEN_STEPS, WARM_UP_S = 3, 100, 1.0
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
 PLAIN_MS = 1000.0
-# Short traces of all arms: steps of each that count, in some turns as long as those of the timing; a share of the stage
-# for all of them or these seconds, a share of the timing at most, and traces in all repeats at least, and in one at
-# most.
-ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS = 400.0, 8, 4
-ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING = 0.1, 4.0, 0.5
-LEAST_ACCOUNT_TRACES, MOST_ACCOUNT_TRACES = 3, 6
+# Short traces of all arms: steps of each that count, in some turns as long as those of the timing, or shorter ones; a
+# share of the stage for all of them or these seconds, a share of the timing at most; and traces in a repeat at most.
+ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS, LEAST_ACCOUNT_STEPS = 400.0, 8, 4, 4
+ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING, MOST_ACCOUNT_TRACES = 0.1, 4.0, 0.5, 6
 READING_S = 0.1  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
 TRAININGS_SHARE, MIN_STAGE_S, MAX_STAGE_S = 1.25, 33.0, 240.0
@@ -210,9 +212,7 @@ def make_plan(profile: ProfileParams, costs: Costs, *, interleaved: bool) -> Pla
         fewest = FEWEST_REPEATS
     fewest = profile.processes or fewest
     stretch = max(steps_by_batch.values()) if interleaved else 1
-    counted_steps, windows, account_traces, account_trace_s = _account(
-        costs, lead_in, stretch, allowed_s, fewest, profile.processes or 0
-    )
+    counted_steps, windows, account_traces, account_trace_s = _account(costs, lead_in, stretch, allowed_s, fewest)
     drained = costs.buffered_batches if waits else 0
     input_rounds, input_s = _input(costs, steps_by_batch, lead_in, drained) if input_share > INPUT_SHARE else (0, 0.0)
     return Plan(
@@ -282,20 +282,19 @@ def _input(costs: Costs, steps_by_batch: Mapping[int, int], lead_in: int, draine
     return 2 * pairs, pairs * pair_s
 
 
-def _account(
-    costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: int, asked: int
-) -> tuple[int, int, int, float]:
+def _account(costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: int) -> tuple[int, int, int, float]:
     """Steps that count in a turn of a short trace, turns in it, traces in so many repeats, and seconds of one.
 
-    With `profile.processes`, each repeat has at least one trace.
+    Each repeat has at least one, and turns are as long as there is time for that.
     """
-    step_ms = fmean(costs.step_time_ms.values())
+    step_ms, budget_s = fmean(costs.step_time_ms.values()), max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s)
     steps = max(1, min(max(MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS * stretch), round(ACCOUNT_MS / step_ms)))
     windows = min(ACCOUNT_WINDOWS, steps)
-    steps = math.ceil(steps / windows)
-    trace_s = costs.arms * (READING_S + 1e-3 * windows * (lead_in + DROPPED_STEPS + steps) * step_ms)
-    allowed = int(max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s) / trace_s)
-    return steps, windows, max(LEAST_ACCOUNT_TRACES, asked, min(MOST_ACCOUNT_TRACES * repeats, allowed)), trace_s
+    between_s = READING_S + 1e-3 * windows * (lead_in + DROPPED_STEPS) * step_ms
+    fitting = int((budget_s / (repeats * costs.arms) - between_s) / (1e-3 * step_ms))
+    steps = math.ceil(max(min(steps, LEAST_ACCOUNT_STEPS * windows), min(steps, fitting)) / windows)
+    trace_s = costs.arms * (between_s + 1e-3 * windows * steps * step_ms)
+    return steps, windows, max(repeats, min(MOST_ACCOUNT_TRACES * repeats, int(budget_s / trace_s))), trace_s
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

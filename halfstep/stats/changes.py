@@ -117,27 +117,28 @@ def paired_changes(
     levels, plain = np.exp((logs[0] + logs[1]).mean(axis=0) / 2), (logs[1] - logs[0]).mean(axis=0)
     if arms.shape[1] < _FEWEST:
         return _of_one_repeat(levels, plain)
-    has = ~np.isnan(logs).any(axis=2)
+    has = np.asarray(~np.isnan(logs).any(axis=2))
     arm, repeat = np.nonzero(has)
     effects = np.column_stack([arm == 1, arm == 2, *(repeat == place for place in range(arms.shape[1]))]).astype(float)
     counts = _counts(arms)[0]
-    own, free, of_slope = turns - _mean(turns, 0), float((has.sum(axis=0) - 1) @ (counts - 1)), np.zeros_like(levels)
+    turns_free, of_slope = float((has.sum(axis=0) - 1) @ (counts - 1)), np.zeros_like(levels)
+    own = turns - _mean(turns, 0)
     if traced is not None:
         inflation = np.log(np.stack([one.inflation for one in traced]))
         of_repeats = _mean(inflation, 2)
         of_turns = inflation - of_repeats[:, :, None]
         of_turns = (of_turns - _mean(of_turns, 0))[..., None]
-        slopes, slope_errors = _slopes(of_turns, own, free - 1)
+        slopes, slope_errors = _slopes(of_turns, own, turns_free - 1)
         weights = _SLOPE_SD**2 / (_SLOPE_SD**2 + slope_errors**2)
         slopes *= weights
-        logs, own, free = logs - slopes * of_repeats[:, :, None], own - slopes * of_turns, free - 1
+        logs, own, turns_free = logs - slopes * of_repeats[:, :, None], own - slopes * of_turns, turns_free - 1
         of_slope = _regression(effects, of_repeats[has][:, None])[0] * _SLOPE_SD * np.sqrt(1 - weights)
-    change, of_repeats, degrees, unit = _regression(effects, logs[has])
-    variance, degrees = _pooled((of_repeats, degrees), (_of_turns(own, free, counts), free))
+    change, squares, repeats_free, unit = _regression(effects, logs[has])
+    variance, degrees = _pooled((squares, repeats_free), (_of_turns(own, turns_free, counts), turns_free))
     errors = np.sqrt(np.maximum(variance, REPEAT_SD**2)) * unit
     if copy is not None and has[2].sum() >= _FEWEST:
-        is_apart, apart, its_degrees = _apart(logs, own, counts)
-        errors, degrees = np.where(is_apart, np.maximum(apart, errors), errors), np.where(is_apart, its_degrees, degrees)
+        is_apart, apart, free = _apart(logs, own, counts)
+        errors, degrees = np.where(is_apart, np.maximum(apart, errors), errors), np.where(is_apart, free, degrees)
     errors = np.hypot(errors, of_slope)
     return Changes(levels, change, plain, errors, degrees, _p_values(change, errors, degrees))
 
@@ -230,9 +231,7 @@ def _spread(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[Floa
 def _apart(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Where the candidate's spread seems to be another one than the baseline's, and the errors there, with degrees."""
     has_copy = ~np.isnan(logs[2]).any(axis=1)
-    copies, copies_free = _spread(
-        (logs[2] - logs[0])[has_copy], (turns[2] - turns[0])[has_copy], counts[has_copy]
-    )
+    copies, copies_free = _spread((logs[2] - logs[0])[has_copy], (turns[2] - turns[0])[has_copy], counts[has_copy])
     both, free = _spread(logs[1] - logs[0], turns[1] - turns[0], counts)
     of_one = np.maximum(copies / 2, REPEAT_SD**2)
     of_other = np.maximum(both - of_one, REPEAT_SD**2)

@@ -8,14 +8,16 @@ settles the verdict.
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+
+from scipy import special
 
 from halfstep.stats.quality import QualityChange
-from halfstep.stats.speedup import CONFIDENCE, Speedup
+from halfstep.stats.speedup import CONFIDENCE, Speedup, occasion_confidence
 
 ADOPT_ERROR = 1 - CONFIDENCE  # one-sided, shared by all verdicts of a report
 SHOWN_ERROR = (1 - CONFIDENCE) / 2  # one-sided, of a 95 % interval
 MAX_EXAMPLES = 10_000_000
+MOST_OCCASIONS = 5  # more need intervals that are too wide
 
 
 def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
@@ -31,7 +33,7 @@ def smallest_test_set(margin: float, seeds: int = 1, verdicts: int = 1) -> int:
         seeds: trainings of each variant.
         verdicts: number of verdicts in the report.
     """
-    z = -NormalDist().inv_cdf(min(ADOPT_ERROR / verdicts, SHOWN_ERROR))
+    z = -float(special.ndtri(min(ADOPT_ERROR / verdicts, SHOWN_ERROR)))
     if seeds == 1:
         return math.ceil(z**2 * (1 - margin) / margin)
     return max(1, math.ceil(z * math.sqrt(2) / margin - 2))
@@ -90,14 +92,21 @@ def times_as_long(speedup: Speedup, threshold: float) -> float | None:
     return within**2 / left if left > 0 and math.isfinite(within) else None
 
 
-def occasions_needed(speedup: Speedup, threshold: float) -> float | None:
+def occasions_needed(speedup: Speedup, threshold: float) -> int | None:
     """Occasions in all, each as long as those so far, that settle on which side of `threshold` the ratio is.
 
+    Each is another look, which needs a higher confidence.
+
     Returns:
-        None if the ratio is the threshold, or nothing is known of its error.
+        At least one more than there are; None if no number up to `MOST_OCCASIONS` settles it.
     """
     distance, half = abs(math.log(speedup.ratio / threshold)), _log_half_width(speedup)
-    return speedup.occasions * (half / distance) ** 2 if distance and math.isfinite(half) else None
+    unit = half * math.sqrt(speedup.occasions) / special.ndtri((1 + speedup.confidence) / 2)
+    for number in range(speedup.occasions + 1, MOST_OCCASIONS + 1):
+        quantile = special.ndtri((1 + occasion_confidence(number - 1)) / 2)
+        if unit * quantile / math.sqrt(number) <= distance:
+            return number
+    return None
 
 
 def _log_half_width(speedup: Speedup) -> float:

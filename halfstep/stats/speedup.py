@@ -70,6 +70,17 @@ def final_confidence(looks_taken: int, last_looks: int = 0) -> float:
     return 1 - LAST_LOOK_SHARE * (1 - CONFIDENCE - max(looks_taken, MIN_LOOKS_PAID) * interim)
 
 
+def occasion_confidence(earlier: int) -> float:
+    """Confidence of the intervals on an occasion after so many others, of which each was a look.
+
+    The first two spend what two last looks do, the third as much as an interim look, and each further one half of the
+    one before.
+    """
+    if earlier < LAST_LOOKS:
+        return final_confidence(0)
+    return 1 - (1 - INTERIM_CONFIDENCE) / 2 ** (earlier - LAST_LOOKS)
+
+
 @dataclass(frozen=True)
 class Spread:
     """How much the rounds of a repeat vary, by units of two rounds, an order and its reverse, or of single rounds.
@@ -252,6 +263,11 @@ class Speedup:
     def occasions(self) -> int:
         """Number of runs that it is of."""
         return 1 + len(self.earlier)
+
+    def over_occasions(self, earlier: tuple[Occasion, ...]) -> Speedup:
+        """The mean with what other occasions found, of which each was a look."""
+        confidence = max(self.confidence, occasion_confidence(len(earlier))) if earlier else self.confidence
+        return replace(self, earlier=earlier, confidence=confidence)
 
     @property
     def occasion_spread(self) -> float | None:

@@ -19,7 +19,7 @@ from halfstep.errors import ProfileError
 from halfstep.machine.gpus import cuda
 from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
 from halfstep.profile import extras, runner
-from halfstep.profile.arms import CONTROL_PAIRS, LEAST_ROUNDS, Arms, control_takes_part, order_of_arms
+from halfstep.profile.arms import Arms, order_of_arms
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
@@ -200,19 +200,11 @@ def test_turns_on_a_cached_batch_follow_those_on_the_input_and_come_first_in_the
     assert measurement.records[files.CONTROL].times.input_rounds == []
 
 
-def test_control_takes_part_in_a_third_of_the_rounds(folder: Path) -> None:
-    measurement = measured(folder, profile_params(processes=3, rounds=12))
+def test_control_takes_part_in_all_rounds_of_its_repeats(folder: Path) -> None:
+    measurement = measured(folder, profile_params(processes=4, rounds=6))
     by_repeat = rounds_of(measurement, files.CONTROL)
-    by_repeat.pop(2, None)  # what it costs decides
-    assert by_repeat == dict.fromkeys(range(2), 4)
-    assert {row.round for row in measurement.records[files.CONTROL].times.rounds} == {2, 3, 6, 7}
-
-
-def test_control_has_a_round_that_counts_wherever_the_steady_state_begins() -> None:
-    for rounds in range(LEAST_ROUNDS, 100):
-        taken = [number for number in range(rounds) if control_takes_part(number // 2, may_drop_first=True)]
-        assert max(taken) >= rounds // 2  # at most half of the rounds come before it
-        assert len(taken) <= max(4, rounds / CONTROL_PAIRS + 2), rounds
+    by_repeat.pop(3, None)  # what it costs decides
+    assert by_repeat == dict.fromkeys(range(3), 6)
 
 
 def test_arms_that_are_not_in_turn_stand_still(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

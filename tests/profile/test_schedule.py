@@ -115,7 +115,7 @@ def test_control_takes_part_as_long_as_it_costs_little() -> None:
     timetable, _ = schedule_of(plan(5.0), repeats=3)
     assert timetable.takes_control(control_s=3.0, stage_s=50.0)
     assert not timetable.takes_control(control_s=6.0, stage_s=50.0)
-    assert schedule_of(plan(5.0), ProfileParams(), repeats=1)[0].takes_control(control_s=20.0, stage_s=50.0)
+    assert schedule_of(plan(5.0), ProfileParams(), repeats=2)[0].takes_control(control_s=20.0, stage_s=50.0)
     alone = plan(5.0, interleaved=False)
     taken = [schedule_of(alone, ProfileParams(), repeats=number)[0].takes_control(0.0, 1.0) for number in range(8)]
     assert taken == [True, True, False, False] * 2

@@ -20,6 +20,7 @@ from halfstep.stats.sample_size import (
     too_few_examples,
 )
 from halfstep.stats.scores import ScoreChange
+from halfstep.stats.speedup import Error, occasion_confidence
 from stages.prepare import main
 from tests.small_study import measured_speedup
 
@@ -118,6 +119,12 @@ def test_no_run_settles_what_runs_differ_by() -> None:
     """The interval of one run is 2.8 % wide, however long it is; with occasions it shrinks."""
     speedup = replace(measured_speedup(1.07, -0.001, 0.001), run_sd=0.01)
     assert times_as_long(speedup, MIN_SPEEDUP) is None
-    needed = occasions_needed(speedup, MIN_SPEEDUP)
-    assert needed == pytest.approx((1.96 * 0.01 * math.sqrt(2) / math.log(1.07 / MIN_SPEEDUP)) ** 2, rel=0.2)
+    speedup = replace(speedup, by_process=measured_speedup(1.072, -0.001, 0.001).by_process)
+    assert occasions_needed(speedup, MIN_SPEEDUP) == 5
+    assert occasions_needed(replace(speedup, run_sd=0.02), MIN_SPEEDUP) is None
+    halves = [
+        Error(0.01 * math.sqrt(2 / number), math.inf).quantile(occasion_confidence(number - 1))
+        for number in range(1, 6)
+    ]
+    assert [half <= math.log(speedup.ratio / MIN_SPEEDUP) for half in halves] == [False, False, False, False, True]
     assert times_as_long(replace(speedup, run_sd=0.0), MIN_SPEEDUP) is not None

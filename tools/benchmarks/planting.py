@@ -21,8 +21,8 @@ import pandas as pd
 from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_change
 from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
-from halfstep.profile.extras import SEEN_STEPS, account_rows
-from halfstep.profile.plan import ACCOUNT_WINDOWS, TURN_MS
+from halfstep.profile.extras import account_rows
+from halfstep.profile.plan import ACCOUNT_WINDOWS, SEEN_STEPS, TURN_MS
 from halfstep.profile.records import TracedStretch
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from halfstep.params import CompareParams, ProfileParams, Variant
 from halfstep.profile import schedule as schedule_module
-from halfstep.profile.arms import control_takes_part
 from halfstep.profile.plan import Costs, make_plan
 from halfstep.profile.records import ArmRecord, ArmSettings, Calibration, Measurement
 from halfstep.profile.schedule import Schedule
@@ -364,9 +363,6 @@ class _Draws:
         throttled = generator.random(count) < machine.throttled
         if not throttled.all():
             times_ms[throttled] = np.nan
-        if name == files.CONTROL and machine.interleaved:
-            takes_part = [control_takes_part(pair // 2, may_drop_first=measure == TRAIN) for pair in range(count)]
-            times_ms[~np.array(takes_part)] = np.nan
         return times_ms
 
     def _own(self, name: str, measure: str) -> float:
