@@ -26,9 +26,9 @@ LEAST_INFERENCE_S = 3.0  # the same of a session that measures inference alone
 # rounds of a repeat at least, and more of them if all take less than so many seconds.
 INPUT_TURN_MS, INPUT_S, MOST_INPUT_ROUNDS = 50.0, 1.0, 6
 # TensorFlow takes each operation for a long one, for which another thread is asked, until it has run some 90 times, and
-# then leaves the small ones out of traces: steps of a few milliseconds take 3 % less from then on. So all arms have
-# been there, or none. Longer steps change less, and a warm-up takes no longer than this.
-WARM_UP_STEPS, SEEN_STEPS, WARM_UP_S = 3, 100, 1.0
+# then leaves the small ones out of traces: steps of 4 ms take about 3 % less from then on. So all arms of a repeat have
+# run as many steps, and as many rounds count.
+SEEN_STEPS = 100
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends

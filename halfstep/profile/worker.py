@@ -32,7 +32,7 @@ from halfstep.params.derived import GPU_THREAD_MODE
 from halfstep.profile import peak_memory
 from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
-from halfstep.profile.plan import DROPPED_STEPS, SEEN_STEPS, WARM_UP_S, WARM_UP_STEPS, plain_steps
+from halfstep.profile.plan import DROPPED_STEPS, plain_steps
 from halfstep.profile.records import (
     ArmSettings,
     Calibration,
@@ -172,23 +172,14 @@ class Worker(InferenceWorker):
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
-    def warm_up(self, steps: int | None, drained_batches: int = 0) -> None:
-        """Compiles the training step, runs it, and uses up batches that were buffered meanwhile.
-
-        Args:
-            steps: how often; None: until TensorFlow knows which operations are small, for `WARM_UP_S` at most. Where
-                the steady state begins is found in the rounds.
-            drained_batches: that were buffered.
-        """
+    def warm_up(self, steps: int, drained_batches: int = 0) -> None:
+        """Compiles the training step, runs it `steps` times, and uses up batches that were buffered meanwhile."""
         self._model.make_train_function()
         self._batches = iter(self._task.training.equal_batches())
         with recorded_scopes(self._model) as self._scopes:
             self._train(1)
         self._startup_s = IMPORT_S + time.process_time()
-        self._train((steps or WARM_UP_STEPS) - 1)
-        end_s = time.monotonic() + WARM_UP_S
-        while steps is None and self._steps_run < SEEN_STEPS and time.monotonic() < end_s:
-            self._train(1)
+        self._train(steps - 1)
         self._apply_an_update()
         self._take_batches(max(drained_batches, self._task.training.first_pass))  # from then on all are in memory
 

@@ -65,7 +65,7 @@ class FakeWorker:
     def began_s(self) -> float:
         return time.monotonic()
 
-    def warm_up(self, steps: int | None, drained_batches: int = 0) -> None: ...
+    def warm_up(self, steps: int, drained_batches: int = 0) -> None: ...
 
     def calibrate(self, sizes: tuple[int, ...]) -> Calibration:
         latencies = dict.fromkeys(sizes, self.step_ms / 10)
