@@ -16,12 +16,13 @@ from scipy import special
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
 _FEWEST = 2  # repeats
-# Repeats that vary by more than their turns explain, by an F test at this level, are not pooled with these.
-_NOT_POOLED = 0.25
+# The turns of repeats tell as much of how repeats vary as so many degrees of freedom, unless these vary by more, by an F
+# test at this level: copies did not.
+_PRIOR_DEGREES, _VARIES = 4.0, 0.05
 # Of the slopes of logarithms of shares on that of the inflation, before they are measured: between −0.4 and 0.8 for the
 # kinds of operations of the default network.
 _SLOPE_SD = 0.5
-_APART = 0.1  # variances of two arms whose F test gives less are not pooled
+_APART = 0.1  # variances of two arms whose two-sided F test gives less are not pooled
 
 Floats = NDArray[np.float64]
 
@@ -90,16 +91,14 @@ def paired_changes(
     candidate: Floats,
     copy: Floats | None = None,
     traced: Sequence[Traced] | None = None,
-    *,
-    least: float = 0.0,
 ) -> Changes:
     """Changes of two arms that took turns in the same repeats.
 
     The error is the residual of a two-way analysis of variance, by arm and repeat, of the logarithms of both arms and
     of a second copy of the baseline, if there is one. What all arms share in a repeat, such as a slow machine, cancels.
-    So does what they share in a turn, in the same analysis of the turns of each repeat; both residuals are pooled
-    unless repeats differ by more than their turns explain. Where the spread of the candidate seems to be another one
-    than that of the baseline and its copy, these are not pooled (Welch, 1947).
+    So does what they share in a turn, in the same analysis of the turns of each repeat, whose residual moderates the
+    other one. Where the candidate seems to vary more than the baseline and
+    its copy, their spreads are not pooled (Welch, 1947).
 
     A traced step is longer, by more in one turn than in another, and so are some operations more than others. So
     changes of shares are brought to a common inflation, by the slope of the logarithm of each share on that of the
@@ -110,10 +109,9 @@ def paired_changes(
         baseline, candidate: times, `(repeats, turns, times)`; NaN for turns that a repeat does not have.
         copy: those of the copy, NaN in repeats that it has no part in.
         traced: of these arms.
-        least: what a mean of a repeat is at least.
     """
     arms = np.stack([baseline, candidate, *([] if copy is None else [copy])])
-    logs, turns = _by_repeat(arms, least)
+    logs, turns = _by_repeat(arms)
     levels, plain = np.exp((logs[0] + logs[1]).mean(axis=0) / 2), (logs[1] - logs[0]).mean(axis=0)
     if arms.shape[1] < _FEWEST:
         return _of_one_repeat(levels, plain)
@@ -134,7 +132,7 @@ def paired_changes(
         logs, own, turns_free = logs - slopes * of_repeats[:, :, None], own - slopes * of_turns, turns_free - 1
         of_slope = _regression(effects, of_repeats[has][:, None])[0] * _SLOPE_SD * np.sqrt(1 - weights)
     change, squares, repeats_free, unit = _regression(effects, logs[has])
-    variance, degrees = _pooled((squares, repeats_free), (_of_turns(own, turns_free, counts), turns_free))
+    variance, degrees = _moderated((squares, repeats_free), (_of_turns(own, turns_free, counts), turns_free))
     errors = np.sqrt(np.maximum(variance, REPEAT_SD**2)) * unit
     if copy is not None and has[2].sum() >= _FEWEST:
         is_apart, apart, free = _apart(logs, own, counts)
@@ -143,14 +141,13 @@ def paired_changes(
     return Changes(levels, change, plain, errors, degrees, _p_values(change, errors, degrees))
 
 
-def unpaired_changes(baseline: Floats, candidate: Floats, *, least: float = 0.0) -> Changes:
+def unpaired_changes(baseline: Floats, candidate: Floats) -> Changes:
     """Changes of two arms that were measured one at a time (Welch, 1947).
 
     Args:
         baseline, candidate: times, `(repeats, turns, times)` of an arm; NaN for turns that a repeat does not have.
-        least: what a mean of a repeat is at least.
     """
-    arms = [(*_by_repeat(times, least), _counts(times)) for times in (baseline, candidate)]
+    arms = [(*_by_repeat(times), _counts(times)) for times in (baseline, candidate)]
     means = [logs.mean(axis=0) for logs, _, _ in arms]
     change, levels = means[1] - means[0], np.exp((means[0] + means[1]) / 2)
     if min(len(baseline), len(candidate)) < _FEWEST:
@@ -164,11 +161,10 @@ def _of_one_repeat(levels: Floats, logs: Floats) -> Changes:
     return Changes(levels, logs, logs, none, none, np.ones_like(levels))
 
 
-def _by_repeat(times: Floats, least: float) -> tuple[Floats, Floats]:
+def _by_repeat(times: Floats) -> tuple[Floats, Floats]:
     """Logarithms of the means of the repeats, `(…, repeats, times)`, and the turns' relative deviations from these."""
     means = _mean(times, -2)
-    at_least = np.maximum(means, least)
-    return np.log(at_least), (times - means[..., None, :]) / at_least[..., None, :]
+    return np.log(means), times / means[..., None, :] - 1
 
 
 def _counts(times: Floats) -> NDArray[np.int_]:
@@ -199,22 +195,23 @@ def _of_turns(deviations: Floats, degrees: float, counts: NDArray[np.int_]) -> F
     return squares / max(degrees, 1.0) * (1 / np.maximum(counts, 1)).mean()
 
 
-def _pooled(of_repeats: tuple[Floats, float], of_turns: tuple[Floats, float]) -> tuple[Floats, Floats]:
-    """The variance of a repeat, with its degrees of freedom.
+def _moderated(of_repeats: tuple[Floats, float], of_turns: tuple[Floats, float]) -> tuple[Floats, Floats]:
+    """The variance of a repeat, with its degrees of freedom, moderated by that of its turns (Smyth, 2004).
 
-    That of the turns is pooled with it unless an F test says, at `_NOT_POOLED`, that the repeats vary by more (Bancroft
-    and Han, 1983).
+    The latter counts as `_PRIOR_DEGREES`, and is the least that it may be. It does not count where an F test says, at
+    `_VARIES`, that the repeats vary by more.
 
     Args:
         of_repeats, of_turns: the variance of a repeat, by both, and its degrees of freedom.
     """
-    (own, free), (least, turns_free) = of_repeats, of_turns
+    (own, free), (prior, turns_free) = of_repeats, of_turns
     if turns_free < 1:
         return own, np.full_like(own, free)
+    prior_free = min(_PRIOR_DEGREES, turns_free)
     with np.errstate(divide="ignore", invalid="ignore"):
-        varies = special.fdtrc(free, turns_free, own / least) < _NOT_POOLED
-    pooled = (free * own + turns_free * least) / (free + turns_free)
-    return np.where(varies, own, pooled), np.where(varies, free, free + turns_free)
+        varies = special.fdtrc(free, turns_free, own / prior) < _VARIES
+    moderated = np.maximum((free * own + prior_free * prior) / (free + prior_free), prior)
+    return np.where(varies, own, moderated), np.where(varies, free, free + prior_free)
 
 
 def _spread(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[Floats, Floats]:
@@ -225,11 +222,11 @@ def _spread(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[Floa
         counts: turns of each repeat.
     """
     free = float((counts - 1).sum())
-    return _pooled((logs.var(axis=0, ddof=1), len(logs) - 1.0), (_of_turns(turns, free, counts), free))
+    return _moderated((logs.var(axis=0, ddof=1), len(logs) - 1.0), (_of_turns(turns, free, counts), free))
 
 
 def _apart(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Where the candidate's spread seems to be another one than the baseline's, and the errors there, with degrees."""
+    """Where the candidate's spread seems to be larger than the baseline's, and the errors there, with degrees."""
     has_copy = ~np.isnan(logs[2]).any(axis=1)
     copies, copies_free = _spread((logs[2] - logs[0])[has_copy], (turns[2] - turns[0])[has_copy], counts[has_copy])
     both, free = _spread(logs[1] - logs[0], turns[1] - turns[0], counts)
@@ -238,7 +235,7 @@ def _apart(logs: Floats, turns: Floats, counts: NDArray[np.int_]) -> tuple[NDArr
     tails = special.fdtrc(free, copies_free, of_other / of_one)
     repeats = logs.shape[1]
     errors, degrees = _error_of_sum(_of_mean(of_one, copies_free, repeats), _of_mean(of_other, free, repeats))
-    return np.minimum(tails, 1 - tails) < _APART / 2, errors, degrees
+    return tails < _APART / 2, errors, degrees
 
 
 def _of_mean(variance: Floats, degrees: Floats, repeats: int) -> tuple[Floats, Floats]:

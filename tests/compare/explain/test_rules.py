@@ -148,7 +148,7 @@ TRACED = {
 }
 CONVOLUTION: OpRow = ("Conv2D", 300.0, "float32")
 FASTER: OpRow = ("Conv2D", 100.0, "float16")
-CAST_5, CAST_4 = ("Cast", 5.0, "float32"), ("Cast", 4.9, "float32")
+CAST_5, CAST_4 = ("Cast", 5.01, "float32"), ("Cast", 4.9, "float32")
 CASES = [
     RuleCase("emulated_float16", True, "slower in float16", **SLOW),
     RuleCase("emulated_float16", False, "bfloat16 is not float16", policy=BF16, **SLOW),
