@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from halfstep.compare.case import Case, Judging
-from halfstep.compare.ratio_text import factor_text, interval_text, is_measured, ratio_text, step_clause
+from halfstep.compare.ratio_text import interval_text, is_measured, ratio_text, step_clause
 from halfstep.compare.verdict import class_outcome
 from halfstep.params.derived import hidden_precision
 from halfstep.results.comparison import ClassRecall
@@ -202,7 +202,8 @@ def _adds(whole: Speedup, precision: Speedup, judging: Judging) -> str:
     if judging.side(precision) == "below":
         little = "nothing measurable" if precision.low <= 1 else "too little"
         return f"the precision adds {little} ({precision.ratio:.2f}×)"
-    return f"whether the precision adds to it is not clear ({factor_text(precision)})"
+    known = f"is not clear ({precision.ratio:.2f}×)" if is_measured(precision) else "was not measured well enough"
+    return f"whether the precision adds to it {known}"
 
 
 def quality_sentence(case: Case, change: QualityChange) -> str:

@@ -147,8 +147,8 @@ TRACED = {
     "profiler/memory_bound_percent": 30.0,
 }
 CONVOLUTION: OpRow = ("Conv2D", 300.0, "float32")
-FASTER: OpRow = ("Conv2D", 100.0, "float16")
-CAST_5, CAST_4 = ("Cast", 5.01, "float32"), ("Cast", 4.9, "float32")
+FASTER: OpRow = ("Conv2D", 90.0, "float16")
+CAST_5, CAST_4 = ("Cast", 5.0, "float32"), ("Cast", 4.9, "float32")
 CASES = [
     RuleCase("emulated_float16", True, "slower in float16", **SLOW),
     RuleCase("emulated_float16", False, "bfloat16 is not float16", policy=BF16, **SLOW),
