@@ -27,8 +27,9 @@ def main() -> None:
             entry = settings.variants[name]
             start_server(entry.variables, python=entry.python)
         with quick_imports():
+            from halfstep.compare.explain.intervention import intervention_of
             from halfstep.profile import stage
-        stage.run(settings, inputs)
+        stage.run(settings, inputs, intervention_of)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,11 @@ class Judging:
     @cached_property
     def accounts(self) -> dict[str, Account]:
         """Of training, by candidate; the kinds of all of them share the error of being named."""
-        return with_names({case.variant: own for case in self.cases if (own := case.own_account) is not None})
+        named = with_names({case.variant: own for case in self.cases if (own := case.own_account) is not None})
+        tried = self.study.confirmation
+        if tried is not None and (variant := tried.intervention.variant) in named:
+            named[variant] = named[variant].model_copy(update={"confirmation": tried})
+        return named
 
     @cached_property
     def rejected(self) -> frozenset[str]:

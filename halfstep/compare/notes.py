@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from halfstep.compare.case import Judging
 from halfstep.compare.explain.waiting import measured_wait
+from halfstep.compare.ratio_text import interval_text
 from halfstep.results.profile import Profile, largest_move
 from halfstep.stats.sample_size import MOST_OCCASIONS
 from halfstep.stats.speedup import RUN_SD, Error, final_confidence, occasion_confidence, smallest_above
@@ -34,6 +35,7 @@ def notes(judging: Judging) -> tuple[str, ...]:
     """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
     return (
         *void_texts(judging),
+        *_control_texts(judging),
         *_occasion_texts(judging),
         *_run_texts(judging),
         *_unsteady_texts(judging),
@@ -95,6 +97,22 @@ def _latency_ratio(measure: str, before: Profile, after: Profile, skipped: float
         first = calls["call"].min() + skipped * (calls["call"].max() + 1 - calls["call"].min())
         means_ms.append(float(calls["latency_ms"][calls["call"] >= first].mean()))
     return means_ms[0] / means_ms[1]
+
+
+def _control_texts(judging: Judging) -> Iterator[str]:
+    """Gains that the control does not check: they are no larger than what the baseline's two copies may differ by."""
+    unchecked: dict[str, list[str]] = {}
+    for case in judging.cases:
+        for measure, verdict in case.verdicts.items():
+            control = judging.control.get(measure)
+            if verdict in ("adopt", "faster") and control is not None and case.speedups[measure].ratio <= control.high:
+                unchecked.setdefault(measure, []).append(case.variant)
+    for measure, names in unchecked.items():
+        yield (
+            f"The control does not check the gain of {joined(names)} in {measure_text(measure)}: the two copies of "
+            f"{judging.study.baseline.variant} may differ by as much there "
+            f"({interval_text(judging.control[measure])}). The verdict rests on its own interval."
+        )
 
 
 def _occasion_texts(judging: Judging) -> Iterator[str]:

@@ -391,6 +391,11 @@ class ProfileParams(Section):
     memory_limit_mib: int | None = Field(
         None, ge=64, description="memory for `find_max_batch` on a CPU, in MiB; `null`: half of the free memory"
     )
+    confirm: bool | None = Field(
+        None,
+        description="try whether layers that the traces name as the cause are one: the variant with them in float32; "
+        "`null`: where that takes at most 15 s and a quarter of the stage",
+    )
     occasion: Text | None = Field(
         None,
         min_length=1,

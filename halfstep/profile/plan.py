@@ -285,16 +285,25 @@ def _input(costs: Costs, steps_by_batch: Mapping[int, int], lead_in: int, draine
 def _account(costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: int) -> tuple[int, int, int, float]:
     """Steps that count in a turn of a short trace, turns in it, traces in so many repeats, and seconds of one.
 
-    Each repeat has at least one, and turns are as long as there is time for that.
+    Each repeat has at least one; where there is little time its turns are shorter, and then fewer. What is dropped of a
+    turn is its first step, which takes the place of one that leads in.
     """
     step_ms, budget_s = fmean(costs.step_time_ms.values()), max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s)
-    steps = max(1, min(max(MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS * stretch), round(ACCOUNT_MS / step_ms)))
-    windows = min(ACCOUNT_WINDOWS, steps)
-    between_s = READING_S + 1e-3 * windows * (lead_in + DROPPED_STEPS) * step_ms
-    fitting = int((budget_s / (repeats * costs.arms) - between_s) / (1e-3 * step_ms))
-    steps = math.ceil(max(min(steps, LEAST_ACCOUNT_STEPS * windows), min(steps, fitting)) / windows)
-    trace_s = costs.arms * (between_s + 1e-3 * windows * steps * step_ms)
+    in_a_step_s = 1e-3 * costs.arms * step_ms
+    fitting = (budget_s / repeats - costs.arms * READING_S) / in_a_step_s
+    beside = account_lead_in(lead_in) + DROPPED_STEPS
+    steps = max(
+        1, min(max(MAX_ACCOUNT_STEPS // ACCOUNT_WINDOWS, stretch), round(ACCOUNT_MS / ACCOUNT_WINDOWS / step_ms))
+    )
+    steps = max(min(steps, LEAST_ACCOUNT_STEPS), min(steps, int(fitting / ACCOUNT_WINDOWS) - beside))
+    windows = max(1, min(ACCOUNT_WINDOWS, int(fitting / (steps + beside))))
+    trace_s = costs.arms * READING_S + windows * (steps + beside) * in_a_step_s
     return steps, windows, max(repeats, min(MOST_ACCOUNT_TRACES * repeats, int(budget_s / trace_s))), trace_s
+
+
+def account_lead_in(lead_in: int) -> int:
+    """Untraced steps before a turn of a short trace."""
+    return max(0, lead_in - 1)
 
 
 def _calls(latency_ms: float, cold_calls: int) -> int:

@@ -173,7 +173,7 @@ def measurement_key(
         with_occasion: whether each `profile.occasion` has another one.
         code: the stage that measures.
     """
-    left_out = {*_AMOUNTS} if with_occasion else {*_AMOUNTS, "occasion"}
+    left_out = {*_AMOUNTS, "confirm"} if with_occasion else {*_AMOUNTS, "confirm", "occasion"}
     parts = {
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),

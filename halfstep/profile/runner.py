@@ -53,6 +53,7 @@ class MeasurementContext:
         trains: whether training is measured, and not inference alone.
         stage: which measures, for what is printed.
         began_s: when the stage began, by the monotonic clock; by default when this process did.
+        keeps_servers: whether the interpreters that processes are forked from stay for another measurement.
     """
 
     traces: bool = True
@@ -62,6 +63,7 @@ class MeasurementContext:
     trains: bool = True
     stage: str = "profile"
     began_s: float = field(default_factory=_process_began_s)
+    keeps_servers: bool = False
 
 
 def measure(
@@ -88,7 +90,8 @@ def measure(
     visible_gpus = visible()  # with several GPUs, asking takes seconds
     gpus = GpuMonitor(visible_gpus)
     with ExitStack() as stack:
-        stack.callback(stop_servers)
+        if not context.keeps_servers:
+            stack.callback(stop_servers)
         stack.enter_context(gpus.opened())
         runner = _Runner(trials, baseline, profile, context, repeats, serve, gpus)
         if visible_gpus.gpus and runner.arms.device() == "GPU":

@@ -14,11 +14,13 @@ from halfstep.errors import HalfstepError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
 from halfstep.profile import extras, repeats, runner
+from halfstep.profile.confirming import Chooser, confirm
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.summary import summarize
 from halfstep.profile.trace import Trace, read_trace
+from halfstep.results.confirmation import CONFIRMATION
 from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import finished_scores, read_metrics
@@ -29,8 +31,13 @@ from halfstep.tracking.provenance import commit_text
 from halfstep.tracking.tracker import Tracker
 
 
-def run(settings: Params, inputs: Snapshot | None = None) -> None:
+def run(settings: Params, inputs: Snapshot | None = None, choose: Chooser | None = None) -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant.
+
+    Args:
+        settings: all parameters.
+        inputs: what the stage reads.
+        choose: from what was measured, a change that would show whether the cause that the traces name is one.
 
     Raises:
         ChangedInputsError: `inputs` are not any more as they were.
@@ -55,7 +62,11 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
             "occasion": settings.profile.occasion,
             "measurement": repeats.measurement_key(settings, inputs_of, with_occasion=False)[:16],
         }
-        digests = _measure_and_write(settings, trials, trained, kept, occasion)
+        CONFIRMATION.unlink(missing_ok=True)
+        measurement = _measured(settings, trials, trained, kept, occasion)
+        digests = _write_all(settings, trials, measurement, kept)
+        if choose is not None and settings.profile.confirm is not False:
+            _confirm(choose, settings, trials, measurement, kept)
         if inputs:
             inputs.require_unchanged("with the former inputs, a run takes over what was timed")
         for variant, run in runs.items():
@@ -71,25 +82,47 @@ def finished_variants(settings: Params) -> list[str]:
     return [name for name in settings.train.variants if not any(read_metrics(name, seed).failed for seed in seeds)]
 
 
-def _measure_and_write(
+def _measured(
     settings: Params,
     trials: Mapping[str, Trial],
     trained: Mapping[int, Path],
     kept: Repeats,
     occasion: Mapping[str, str | None],
-) -> dict[str, str]:
-    """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
+) -> Measurement:
+    """Measures all arms."""
     context = runner.MeasurementContext(
         trained=trained,
         trainings_s=_training_seconds(settings, [name for name in trials if files.is_variant(name)]),
         min_speedup=settings.compare.min_speedup,
+        keeps_servers=settings.profile.confirm is not False,
     )
     measurement = runner.measure(trials, settings.compare.baseline, settings.profile, context, kept)
     origin = {"measured_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": commit_text()}
     measurement.ended = measurement.protocol.model_copy(update={**occasion, **origin})
+    return measurement
+
+
+def _write_all(
+    settings: Params, trials: Mapping[str, Trial], measurement: Measurement, kept: Repeats
+) -> dict[str, str]:
+    """Writes the folders of all arms, and returns the sha256 of each manifest by arm."""
     _print_protocol(measurement)
     largest = _largest_batches(trials, settings, measurement, kept)
     return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
+
+
+def _confirm(
+    choose: Chooser, settings: Params, trials: Mapping[str, Trial], measurement: Measurement, kept: Repeats
+) -> None:
+    """Tries the cause that the traces name, if it is a set of layers; what fails there is a warning."""
+    try:
+        change = choose(settings)
+        tried = change and confirm(change, trials, settings, measurement, kept)
+    except HalfstepError as error:
+        print(f"profile: warning: the cause that the traces name was not tried ({error})", flush=True)
+        return
+    if tried:
+        tried.write(CONFIRMATION)
 
 
 def _trained(variant: str, seeds: Sequence[int]) -> dict[int, Path]:

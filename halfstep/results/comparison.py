@@ -16,6 +16,7 @@ from pydantic import (
 
 from halfstep.operations.op_kinds import StepKind
 from halfstep.results.artifact import Document, Record
+from halfstep.results.confirmation import Confirmation
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
 from halfstep.results.serving import ExportedFile, in_float32
@@ -209,6 +210,7 @@ class Account(Record):
         void: true if there are some, at 99 %: then no reason rests on the account.
         classes: by layers' class and kind, of the kinds that are named, the largest change first; small ones, and those
             that may be 0, are left out.
+        confirmation: what came of a change that the traces promise to save time by.
     """
 
     unit: Literal["ms a step"] = "ms a step"
@@ -221,6 +223,12 @@ class Account(Record):
     copy_kinds: tuple[KindChange, ...] | None = None
     void: Literal[True] | None = None
     classes: tuple[LayerClassChange, ...] | None = None
+    confirmation: Confirmation | None = None
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether what the traces name was tried, and is no cause."""
+        return self.confirmation is not None and self.confirmation.outcome == "refuted"
 
     @property
     def named(self) -> tuple[KindChange, ...]:
@@ -239,7 +247,7 @@ class Account(Record):
         `explained`: the named kinds add up to 0.5 to 1.5 times what was measured, as they are and at a common inflation
         of both arms, and these inflations are alike. `suggested`: they have its sign and are no more than 1.5 times it.
         """
-        if self.void or self.measured.includes_0 or not self.named:
+        if self.void or self.is_refuted or self.measured.includes_0 or not self.named:
             return "not_known"
         plain_ms = math.fsum(kind.plain_ms for kind in self.named)
         shares = [total_ms / self.measured.delta for total_ms in (self.explained_ms, plain_ms)]

@@ -16,8 +16,8 @@ from scipy import special
 from halfstep.stats.speedup import CONFIDENCE, REPEAT_SD
 
 _FEWEST = 2  # repeats
-# The turns of repeats tell as much of how repeats vary as so many degrees of freedom do, unless repeats vary by more, by
-# an F test at this level. Those of copies did not.
+# The turns of repeats tell as much of how repeats vary as so many degrees of freedom do, unless an F test at this level
+# says that repeats vary by more. Those of copies did not.
 _PRIOR_DEGREES, _VARIES = 4.0, 0.05
 # Of the slopes of logarithms of shares on that of the inflation, before they are measured: between −0.4 and 0.8 for the
 # kinds of operations of the default network.

@@ -8,6 +8,7 @@ import pytest
 
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
+from halfstep.compare.notes import notes
 from halfstep.errors import CorruptFileError
 from halfstep.results import occasions
 from tests.small_study import PROTOCOL, SmallStudy
@@ -88,3 +89,23 @@ def test_damaged_file_is_named(project: SmallStudy) -> None:
     path.write_text("{")
     with pytest.raises(CorruptFileError, match=path.name):
         measured(project, "tuesday")
+
+
+def test_gain_that_the_control_may_differ_by_is_said_to_be_unchecked(project: SmallStudy) -> None:
+    def unchecked() -> list[str]:
+        return [note for note in notes(project.compare()) if note.startswith("The control does not check")]
+
+    assert unchecked() == []
+    project.spread_processes("_control", "rounds.csv", 2.0)
+    (note,) = unchecked()
+    assert note.startswith(
+        "The control does not check the gain of mixed_bfloat16 in training: the two copies of float32"
+    )
+
+
+def test_later_occasions_need_wider_intervals(project: SmallStudy) -> None:
+    words = (None, "monday", "tuesday", "wednesday")
+    speedups = [measured(project, word).cases[1].speedups["train"] for word in words]
+    assert [speedup.confidence for speedup in speedups[2:]] == [0.995, 0.9975]
+    (note,) = (note for note in notes(measured(project, "wednesday")) if "another look" in note)
+    assert "number 4 of 5 at most, are of 99.75 %" in note

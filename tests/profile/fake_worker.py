@@ -26,6 +26,7 @@ GIB = 2**30
 FOLDER = "HALFSTEP_TEST_FOLDER"  # where workers leave what they did, and find what fails
 NOISE = 0.3  # of the logarithm of a time: so wide that nothing is decided
 STEP_MS = {"float32": 8.0, "mixed_bfloat16": 4.0, "mixed_float16": 2.0}
+IN_FLOAT32 = 0.8  # of the step, with layers in float32
 CONFIGURATION = Configuration(
     device="CPU",
     parameters=1,
@@ -44,6 +45,7 @@ class FakeWorker:
         self.batch_size = trial.train.batch_size
         with suppress(OSError):
             self.step_ms = float((Path(os.environ[FOLDER]) / f"step-{self.entry.policy}").read_text())
+        self.step_ms *= IN_FLOAT32 if self.entry.float32_layers else 1.0
         self.random, noise = np.random.default_rng(os.getpid()), Path(os.environ[FOLDER]) / "noise"
         self.noise = float(noise.read_text()) if noise.exists() else NOISE
         self.times = 0

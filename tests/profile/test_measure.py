@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ import pytest
 
 from halfstep.errors import ProfileError
 from halfstep.machine.gpus import cuda
-from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams
-from halfstep.profile import extras, runner
+from halfstep.params import ModelParams, Params, ProfileParams, TaskParams, TrainParams
+from halfstep.profile import confirming, extras, runner
 from halfstep.profile.arms import Arms, order_of_arms
+from halfstep.profile.confirming import confirm
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.worker_process import Serve
+from halfstep.results.confirmation import Confirmation, Intervention
 from halfstep.system import files, fork_server
 from halfstep.tasks.trial import Trial
 from tests.fake_nvml import FakeNvml
@@ -32,6 +35,8 @@ from tests.profile import fake_worker
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
 from tests.profile.fake_worker import (
     FOLDER,
+    IN_FLOAT32,
+    STEP_MS,
     events,
     fail,
     serve_always_out_of_memory,
@@ -465,3 +470,46 @@ def test_wall_clock_that_is_set_does_not_change_how_long_is_measured(monkeypatch
     lasted_s = time.time() - psutil.Process().create_time()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert time.monotonic() - MeasurementContext().began_s == pytest.approx(lasted_s, abs=1.0)
+
+
+BF16 = "mixed_bfloat16"
+
+
+def confirmed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, promised_ms: float = 0.8, **profile: object
+) -> Confirmation | None:
+    (folder / "noise").write_text("0.01")
+    measurement = measured(folder)
+    monkeypatch.setattr(runner, "measure", partial(runner.measure, serve=serve_fake))
+    settings = Params(profile=profile_params(**profile))
+    change = Intervention(variant=BF16, layers=("norm",), promised_ms=promised_ms)
+    return confirm(change, configs(), settings, measurement, Repeats(folder / "kept", amounts(settings.profile, 1.05)))
+
+
+def test_change_is_measured_beside_the_candidate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    confirmation = confirmed(folder, monkeypatch, confirm=True)
+    assert confirmation is not None
+    assert confirmation.value == pytest.approx((1 - IN_FLOAT32) * STEP_MS[BF16], rel=0.05)
+    assert (confirmation.outcome, confirmation.repeats) == ("confirmed", 3)
+    assert "the traces promise 0.8 ms a step with 'norm' of mixed_bfloat16 in float32" in capsys.readouterr().out
+
+
+def test_promise_that_is_not_kept_is_refuted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    confirmation = confirmed(folder, monkeypatch, promised_ms=3.0, confirm=True)
+    assert confirmation is not None
+    assert confirmation.outcome == "refuted"
+
+
+def test_it_is_left_out_where_it_takes_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirming, "_MOST_S", 0.0)
+    assert confirmed(folder, monkeypatch) is None
+    assert confirmed(folder, monkeypatch, confirm=False) is None
+
+
+def test_without_a_plan_there_is_nothing_to_try(folder: Path) -> None:
+    change = Intervention(variant=BF16, layers=("norm",), promised_ms=1.0)
+    assert (
+        confirm(change, {}, Params(), Measurement({}), Repeats(folder / "none", amounts(ProfileParams(), 1.05))) is None
+    )

@@ -8,10 +8,14 @@ import pandas as pd
 import pytest
 
 from halfstep.compare.case import Case
+from halfstep.compare.explain.account import account_of, with_names
 from halfstep.compare.explain.accounts import Accounts
+from halfstep.compare.explain.intervention import _interventions
+from halfstep.compare.explain.why import account_text
 from halfstep.compare.rules.layer_sets import casting_sets, slower_sets
 from halfstep.results.audit import LayerAudit, ModelAudit
-from halfstep.results.comparison import LayerClassChange
+from halfstep.results.comparison import Account, LayerClassChange
+from halfstep.results.confirmation import Confirmation, Intervention
 from halfstep.results.profile import AccountRow, read_profile
 from halfstep.stats.speedup import CONFIDENCE, ProcessTimes, Speedup
 from tests.small_study import SmallStudy, case_of, environment, given
@@ -76,3 +80,59 @@ def test_classes_with_casts_are_kept_in_float32(case: Case) -> None:
 def test_without_an_audit_or_a_mixed_policy_there_is_none(case: Case) -> None:
     assert slower_sets(given(case, profile=replace(case.candidate, audit=None))) == []
     assert slower_sets(given(case, accounts=None)) == []
+
+
+SPEEDUP = Speedup((ProcessTimes(1, 45.0, 48.0, 0.0, 2),) * 4, CONFIDENCE)
+
+
+@pytest.fixture
+def explained() -> Account:
+    """Of normalization layers that lose 4 ms, which another kind shows than the matrix products."""
+    tables = [
+        table.assign(kind=table["layer"].str.startswith("norm").map({True: "normalization", False: "matrix_product"}))
+        for table in (account(0), account(1))
+    ]
+    accounts = Accounts.scaled(tables, [pd.Series([step_ms] * 4) for step_ms in (45.0, 48.0)])
+    one = account_of(accounts, SPEEDUP, None)
+    assert one is not None
+    return with_names({"x": one})["x"]
+
+
+def test_layers_that_lose_most_are_chosen_while_most_stays_in_16_bits(case: Case, explained: Account) -> None:
+    changes = {
+        change.layers: change for change in _interventions(given(case, account=explained, speedups={"train": SPEEDUP}))
+    }
+    assert changes["norm", "norm_1"].what == "all LayerNormalization"
+    assert changes["norm", "norm_1"].promised_ms == pytest.approx(4.0, rel=0.3)
+    assert all(change.variant == "mixed_bfloat16" for change in changes.values())
+    mostly = [replace(row, time_ms=100.0) if row.layer == "norm" else row for row in case.operations]
+    only_slow = _interventions(given(case, account=explained, operations=mostly, speedups={"train": SPEEDUP}))
+    assert [change.layers for change in only_slow] == [("slow",)]
+
+
+def test_nothing_is_tried_for_an_account_that_says_nothing(case: Case, explained: Account) -> None:
+    void = explained.model_copy(update={"void": True})
+    assert list(_interventions(given(case, account=void, speedups={"train": SPEEDUP}))) == []
+    assert list(_interventions(given(case, account=None, speedups={"train": SPEEDUP}))) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "tier", "text"),
+    [
+        (
+            4.0,
+            "explained",
+            " Confirmed: with all LayerNormalization (2 layers) in float32 the step takes 4.00 ms less (3.50 to 4.50 "
+            "ms less), of 4.00 ms promised.",
+        ),
+        (0.0, "not_known", "0.000 ms less (−0.500 to 0.500 ms less), of 4.00 ms promised, so these are not the cause."),
+        (1.9, "explained", " Tried: with all LayerNormalization (2 layers) in float32 the step takes 1.90 ms less"),
+    ],
+)
+def test_what_came_of_it_is_said_beside_the_cause(explained: Account, value: float, tier: str, text: str) -> None:
+    change = Intervention(variant="x", layers=("norm", "norm_1"), what="all LayerNormalization", promised_ms=4.0)
+    tried = Confirmation(intervention=change, value=value, low=value - 0.5, high=value + 0.5, repeats=3)
+    assert explained.tier == "explained"
+    account_with_it = explained.model_copy(update={"confirmation": tried})
+    assert account_with_it.tier == tier
+    assert text in account_text("x", account_with_it)
