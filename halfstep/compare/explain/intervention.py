@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from halfstep.compare.case import Case
 from halfstep.compare.document import judged
+from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.rules.layer_sets import casting_sets, slower_sets
 from halfstep.compare.study import load_study, with_margin
 from halfstep.params import Params
 from halfstep.results.comparison import Remedy
 from halfstep.results.confirmation import Intervention
-from halfstep.words.policies import SIXTEEN_BIT
 from halfstep.words.text import TRAIN
 
 _LEAST_SHARE = 0.02  # of the step, that is promised: less cannot be told from noise
-_MOST_OF_16_BIT = 0.5  # of the time in 16 bits: with more in float32 it would be another precision
+_MOST_OF_16_BIT = 0.5  # of the work: with more of it in float32 it would be another precision
 
 
 def intervention_of(settings: Params) -> Intervention | None:
@@ -48,7 +48,10 @@ def _changes(case: Case, named: set[str]) -> list[Remedy]:
 
 
 def _leaves_16_bit(case: Case, layers: tuple[str, ...]) -> bool:
-    """Whether most of what computes in 16 bits does so with these layers in float32, too."""
-    times = [(row.layer in layers, row.time_ms) for row in case.operations if row.dtype in SIXTEEN_BIT]
-    moved_ms, all_ms = (math.fsum(ms for is_in, ms in times if is_in or every) for every in (False, True))
-    return moved_ms <= _MOST_OF_16_BIT * all_ms
+    """Whether most of the work in 16 bits stays there, by what it takes in the baseline."""
+    audit = case.candidate.audit
+    if audit is None:
+        return False
+    rows = [row for row in compute_operations(case.before) if row.layer in audit.in_16_bits]
+    moved_ms = math.fsum(row.time_ms for row in rows if row.layer in layers)
+    return moved_ms <= _MOST_OF_16_BIT * math.fsum(row.time_ms for row in rows)
