@@ -192,6 +192,7 @@ class LayerClassChange(PartChange):
 
 Tier = Literal["explained", "suggested", "not_known"]
 _EXPLAINED, _OVERSHOT = 0.5, 1.5  # of the measured change: at least, and at most
+_NEARLY_ALL = 0.8  # of what the named kinds cost
 _APART = 1.25  # arms whose traced steps are inflated by factors that differ more are not compared
 
 
@@ -226,9 +227,17 @@ class Account(Record):
     confirmation: Confirmation | None = None
 
     @property
+    def cost_ms(self) -> float:
+        """What the named kinds cost that take longer."""
+        return math.fsum(max(0.0, kind.delta) for kind in self.named)
+
+    @property
     def is_refuted(self) -> bool:
-        """Whether what the traces name was tried, and is no cause."""
-        return self.confirmation is not None and self.confirmation.outcome == "refuted"
+        """Whether nearly all of what the traces name was tried, and is no cause."""
+        tried = self.confirmation
+        if tried is None or tried.outcome != "refuted":
+            return False
+        return tried.intervention.promised_ms >= _NEARLY_ALL * self.cost_ms
 
     @property
     def named(self) -> tuple[KindChange, ...]:

@@ -16,6 +16,7 @@ from halfstep.results.confirmation import Intervention
 from halfstep.words.text import TRAIN
 
 _LEAST_SHARE = 0.02  # of the step, that is promised: less cannot be told from noise
+_LEAST_OF_COST = 0.5  # of what the named kinds cost: less is not the cause by itself
 _MOST_OF_16_BIT = 0.5  # of the work: with more of it in float32 it would be another precision
 
 
@@ -34,10 +35,11 @@ def _interventions(case: Case) -> Iterator[Intervention]:
     if account is None or case.speedup is None or not account.is_sound or account.measured.includes_0:
         return
     step_ms, named = case.speedup.candidate_time_ms, {str(kind.kind) for kind in account.named if kind.delta > 0}
+    least_ms = max(_LEAST_SHARE * step_ms, _LEAST_OF_COST * account.cost_ms)
     for remedy in _changes(case, named):
         promised_ms = step_ms * (1 - 1 / remedy.at_most) if remedy.at_most else 0.0
         layers = remedy.to if isinstance(remedy.to, tuple) else ()
-        if promised_ms >= _LEAST_SHARE * step_ms and _leaves_16_bit(case, layers):
+        if promised_ms >= least_ms and _leaves_16_bit(case, layers):
             yield Intervention(variant=case.variant, layers=layers, what=remedy.layers, promised_ms=promised_ms)
 
 

@@ -127,7 +127,7 @@ def test_nothing_is_tried_for_an_account_that_says_nothing(case: Case, explained
             " Confirmed: with all LayerNormalization (2 layers) in float32 the step takes 4.00 ms less (3.50 to 4.50 "
             "ms less), of 4.00 ms promised.",
         ),
-        (0.0, "not_known", "0.000 ms less (−0.500 to 0.500 ms less), of 4.00 ms promised, so these are not the cause."),
+        (0.0, "not_known", "0.000 ms less (−0.500 to 0.500 ms less), of 4.00 ms promised, so that alone is not the"),
         (1.9, "explained", " Tried: with all LayerNormalization (2 layers) in float32 the step takes 1.90 ms less"),
     ],
 )
@@ -138,3 +138,11 @@ def test_what_came_of_it_is_said_beside_the_cause(explained: Account, value: flo
     account_with_it = explained.model_copy(update={"confirmation": tried})
     assert account_with_it.tier == tier
     assert text in account_text("x", account_with_it)
+
+
+def test_refuted_part_of_a_cause_leaves_the_rest(explained: Account) -> None:
+    change = Intervention(variant="x", layers=("norm",), promised_ms=2.0)
+    tried = Confirmation(intervention=change, value=0.0, low=-0.1, high=0.1, repeats=3)
+    account_with_it = explained.model_copy(update={"confirmation": tried})
+    assert account_with_it.tier == "explained"
+    assert "Refuted: with `norm` in float32" in account_text("x", account_with_it)
