@@ -25,6 +25,7 @@ from halfstep.results.profile import LargestBatch, write_profile
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import finished_scores, read_metrics
 from halfstep.system import files
+from halfstep.system.fork_server import stop_servers
 from halfstep.tasks.trial import Trial
 from halfstep.tracking import run_logging
 from halfstep.tracking.provenance import commit_text
@@ -63,10 +64,7 @@ def run(settings: Params, inputs: Snapshot | None = None, choose: Chooser | None
             "measurement": repeats.measurement_key(settings, inputs_of, with_occasion=False)[:16],
         }
         CONFIRMATION.unlink(missing_ok=True)
-        measurement = _measured(settings, trials, trained, kept, occasion)
-        digests = _write_all(settings, trials, measurement, kept)
-        if choose is not None and settings.profile.confirm is not False:
-            _confirm(choose, settings, trials, measurement, kept)
+        digests = _measure_and_write(settings, trials, trained, kept, occasion, choose)
         if inputs:
             inputs.require_unchanged("with the former inputs, a run takes over what was timed")
         for variant, run in runs.items():
@@ -82,14 +80,15 @@ def finished_variants(settings: Params) -> list[str]:
     return [name for name in settings.train.variants if not any(read_metrics(name, seed).failed for seed in seeds)]
 
 
-def _measured(
+def _measure_and_write(
     settings: Params,
     trials: Mapping[str, Trial],
     trained: Mapping[int, Path],
     kept: Repeats,
     occasion: Mapping[str, str | None],
-) -> Measurement:
-    """Measures all arms."""
+    choose: Chooser | None,
+) -> dict[str, str]:
+    """Measures all arms, writes their folders, and returns the sha256 of each manifest by arm."""
     context = runner.MeasurementContext(
         trained=trained,
         trainings_s=_training_seconds(settings, [name for name in trials if files.is_variant(name)]),
@@ -99,24 +98,27 @@ def _measured(
     measurement = runner.measure(trials, settings.compare.baseline, settings.profile, context, kept)
     origin = {"measured_at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "commit": commit_text()}
     measurement.ended = measurement.protocol.model_copy(update={**occasion, **origin})
-    return measurement
-
-
-def _write_all(
-    settings: Params, trials: Mapping[str, Trial], measurement: Measurement, kept: Repeats
-) -> dict[str, str]:
-    """Writes the folders of all arms, and returns the sha256 of each manifest by arm."""
     _print_protocol(measurement)
     largest = _largest_batches(trials, settings, measurement, kept)
-    return {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
+    digests = {name: _write(name, measurement, largest.get(name)) for name in measurement.records}
+    if choose is not None and settings.profile.confirm is not False:
+        _confirm(choose, settings, trials, measurement, kept)
+    stop_servers()  # a script puts back what it wrote
+    return digests
 
 
 def _confirm(
     choose: Chooser, settings: Params, trials: Mapping[str, Trial], measurement: Measurement, kept: Repeats
 ) -> None:
-    """Tries the cause that the traces name, if it is a set of layers; what fails there is a warning."""
+    """Tries the cause that the traces name, if it is a set of layers; what fails there is a warning.
+
+    Where nothing can be compared, `compare` says why.
+    """
     try:
         change = choose(settings)
+    except HalfstepError:
+        return
+    try:
         tried = change and confirm(change, trials, settings, measurement, kept)
     except HalfstepError as error:
         print(f"profile: warning: the cause that the traces name was not tried ({error})", flush=True)
