@@ -32,10 +32,12 @@ SEEN_STEPS = 100
 TRACE_MS = 1500.0
 MIN_TRACE_STEPS, MAX_TRACE_STEPS = 2, 8
 DROPPED_STEPS = 2  # of a trace, at its ends
+LEADING_STEPS = 1  # of a turn of a short trace, dropped
 PLAIN_MS = 1000.0
 # Short traces of all arms: steps of each that count, in some turns as long as those of the timing, or shorter ones; a
 # share of the stage for all of them or these seconds, a share of the timing at most; and traces in a repeat at most.
-ACCOUNT_MS, MAX_ACCOUNT_STEPS, ACCOUNT_WINDOWS, LEAST_ACCOUNT_STEPS = 400.0, 8, 4, 4
+ACCOUNT_MS, MAX_ACCOUNT_STEPS, LEAST_ACCOUNT_STEPS = 400.0, 8, 4
+ACCOUNT_WINDOWS, FEWEST_ACCOUNT_WINDOWS = 4, 2  # by turns it is known how much a repeat varies
 ACCOUNT_SHARE, LEAST_ACCOUNT_S, ACCOUNT_SHARE_OF_TIMING, MOST_ACCOUNT_TRACES = 0.1, 4.0, 0.5, 6
 READING_S = 0.1  # to start a trace, to stop it and to read it
 # The stage takes a quarter longer than the trainings, within these limits.
@@ -291,12 +293,12 @@ def _account(costs: Costs, lead_in: int, stretch: int, stage_s: float, repeats: 
     step_ms, budget_s = fmean(costs.step_time_ms.values()), max(LEAST_ACCOUNT_S, ACCOUNT_SHARE * stage_s)
     in_a_step_s = 1e-3 * costs.arms * step_ms
     fitting = (budget_s / repeats - costs.arms * READING_S) / in_a_step_s
-    beside = account_lead_in(lead_in) + DROPPED_STEPS
+    beside = account_lead_in(lead_in) + LEADING_STEPS
     steps = max(
         1, min(max(MAX_ACCOUNT_STEPS // ACCOUNT_WINDOWS, stretch), round(ACCOUNT_MS / ACCOUNT_WINDOWS / step_ms))
     )
     steps = max(min(steps, LEAST_ACCOUNT_STEPS), min(steps, int(fitting / ACCOUNT_WINDOWS) - beside))
-    windows = max(1, min(ACCOUNT_WINDOWS, int(fitting / (steps + beside))))
+    windows = max(FEWEST_ACCOUNT_WINDOWS, min(ACCOUNT_WINDOWS, int(fitting / (steps + beside))))
     trace_s = costs.arms * READING_S + windows * (steps + beside) * in_a_step_s
     return steps, windows, max(repeats, min(MOST_ACCOUNT_TRACES * repeats, int(budget_s / trace_s))), trace_s
 

@@ -32,7 +32,7 @@ from halfstep.params.derived import GPU_THREAD_MODE
 from halfstep.profile import peak_memory
 from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
-from halfstep.profile.plan import DROPPED_STEPS, plain_steps
+from halfstep.profile.plan import DROPPED_STEPS, LEADING_STEPS, plain_steps
 from halfstep.profile.records import (
     ArmSettings,
     Calibration,
@@ -297,12 +297,12 @@ class Worker(InferenceWorker):
         """Runs a turn of a short trace.
 
         Args:
-            steps: that count: the first and the last one of a turn do not.
+            steps: that count: the first one of a turn does not.
             lead_in: untraced steps before.
         """
         try:
             self._train(lead_in)
-            self._train(steps + DROPPED_STEPS, mark=True, wait=True)
+            self._train(steps + LEADING_STEPS, mark=True, wait=True)
         except BaseException:
             self._profiling.close()  # the next trace could not begin
             raise
@@ -320,14 +320,15 @@ class Worker(InferenceWorker):
         with self._account:
             self._profiling.close()
             (path,) = self._account_folder.rglob("*.xplane.pb")
-            traced = traced_steps(path)
-        n_marked = sum(steps + DROPPED_STEPS for steps in self._windows)
+            turns = [steps + LEADING_STEPS for steps in self._windows]
+            traced = traced_steps(path, turns)
+        n_marked = sum(turns)
         if len(traced) != n_marked - 1:
             raise TraceError(f"the trace shows {len(traced) + 1} of {n_marked} steps")
         stretches, first = [], 0  # `traced` lacks the first step, which does not count
         for steps in self._windows:
             stretches.append(self._stretch(traced[first : first + steps]))
-            first += steps + DROPPED_STEPS
+            first += steps + LEADING_STEPS
         return stretches
 
     def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,13 @@ class TracedStep:
     host_ms: float
 
 
-def traced_steps(path: Path) -> list[TracedStep]:
+def traced_steps(path: Path, turns: Sequence[int] = ()) -> list[TracedStep]:
     """Reads the marked steps of a trace, without the first one. Each lasts until the next one begins.
+
+    Args:
+        path: of the XSpace file.
+        turns: marked steps of each turn, where the process stands still between turns: the last step of a turn ends
+            with its marker.
 
     Raises:
         TraceError: the file is not a trace, has fewer than two marked steps, or shows no operations.
@@ -51,16 +56,21 @@ def traced_steps(path: Path) -> list[TracedStep]:
     markers = [] if host is None else sorted(_markers(host))
     if host is None or len(markers) < 2:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
-    bounds = [start for start, _ in markers[1:]] + [markers[-1][1]]
-    by_step: list[list[Segment]] = [[] for _ in bounds[1:]]
+    starts = [start for start, _ in markers[1:]]
+    lasts = {number - 2 for number in accumulate(turns)}
+    ends = [
+        end if place in lasts else begun
+        for place, ((_, end), begun) in enumerate(zip(markers[1:], [*starts[1:], markers[-1][1]], strict=True))
+    ]
+    by_step: list[list[Segment]] = [[] for _ in starts]
     threads = gpu_streams(planes) or host_threads(planes)
-    for segment in (piece for thread in threads for piece in innermost(thread, bounds[0], bounds[-1])):
-        for step in range(bisect_right(bounds, segment.start) - 1, bisect_left(bounds, segment.end)):
-            start, end = max(segment.start, bounds[step]), min(segment.end, bounds[step + 1])
+    for segment in (piece for thread in threads for piece in innermost(thread, starts[0], ends[-1])):
+        for step in range(bisect_right(ends, segment.start), bisect_left(starts, segment.end)):
+            start, end = max(segment.start, starts[step]), min(segment.end, ends[step])
             by_step[step].append(segment._replace(start=start, end=end))
     if not any(by_step):
         raise TraceError("the trace shows no operations")
-    return [_step(segments, end - start) for segments, (start, end) in zip(by_step, pairwise(bounds), strict=True)]
+    return [_step(segments, end - start) for segments, start, end in zip(by_step, starts, ends, strict=True)]
 
 
 def _step(segments: Sequence[Segment], length_ps: int) -> TracedStep:

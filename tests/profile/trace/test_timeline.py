@@ -73,6 +73,13 @@ def test_step_lasts_until_the_next_begins(tmp_path: Path) -> None:
     assert [(step.step_ms, step.host_ms) for step in steps] == [(10.0, 9.0), (10.0, 10.0)]
 
 
+def test_last_step_of_a_turn_ends_before_the_process_stands_still(tmp_path: Path) -> None:
+    markers = ("python", [(1, 0.0, 10.0), (1, 10.0, 19.0), (1, 20.0, 30.0), (1, 90.0, 100.0), (1, 101.0, 111.0)])
+    operations = ("tf_Compute/1", [(2, 11.0, 12.0), (2, 28.0, 29.0), (2, 50.0, 60.0), (2, 102.0, 103.0)])
+    steps = traced_steps(written(tmp_path / "x", markers, operations), [3, 2])
+    assert [(step.step_ms, step.host_ms) for step in steps] == [(10.0, 9.0), (10.0, 9.0), (11.0, 11.0), (10.0, 9.0)]
+
+
 @pytest.mark.parametrize(
     ("threads", "message"),
     [
