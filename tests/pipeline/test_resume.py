@@ -237,7 +237,7 @@ def small_disk(copied: Checkout) -> Iterator[Path]:
     folder = copied.root / ".halfstep/profile"
     shutil.rmtree(folder)
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
     if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("a file system may not be mounted here")
     yield folder
@@ -245,7 +245,7 @@ def small_disk(copied: Checkout) -> Iterator[Path]:
 
 
 def test_full_disk_while_tracing_is_a_warning(copied: Checkout, small_disk: Path) -> None:
-    copied.configure({"profile.trace_steps": 10})  # several times of what there is room for
+    copied.configure({"profile.trace_steps": 30})  # several times of what there is room for
     done = copied.stage("profile")
     assert done.returncode == 0, done.stderr
     lines = warning_lines(done.stdout)
