@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,23 +73,11 @@ class Changes:
             return 2 * self.levels * np.sinh(logs / 2)
 
 
-class Traced(NamedTuple):
-    """Of an arm whose times are shares of traced steps.
-
-    Attributes:
-        step: times of the steps without the profiler, `(repeats,)`: the times are shares of them.
-        inflation: the traced steps / these, `(repeats, turns)`.
-    """
-
-    step: Floats
-    inflation: Floats
-
-
 def paired_changes(
     baseline: Floats,
     candidate: Floats,
     copy: Floats | None = None,
-    traced: Sequence[Traced] | None = None,
+    inflations: Sequence[Floats] | None = None,
 ) -> Changes:
     """Changes of two arms that took turns in the same repeats.
 
@@ -108,7 +95,8 @@ def paired_changes(
     Args:
         baseline, candidate: times, `(repeats, turns, times)`; NaN for turns that a repeat does not have.
         copy: those of the copy, NaN in repeats that it has no part in.
-        traced: of these arms.
+        inflations: of these arms, where the times are shares of traced steps: the traced step / the one without the
+            profiler, each `(repeats, turns)`.
     """
     arms = np.stack([baseline, candidate, *([] if copy is None else [copy])])
     logs, turns = _by_repeat(arms)
@@ -121,8 +109,8 @@ def paired_changes(
     counts = _counts(arms)[0]
     turns_free, of_slope = float((has.sum(axis=0) - 1) @ (counts - 1)), np.zeros_like(levels)
     own = turns - _mean(turns, 0)
-    if traced is not None:
-        inflation = np.log(np.stack([one.inflation for one in traced]))
+    if inflations is not None:
+        inflation = np.log(np.stack(inflations))
         of_repeats = _mean(inflation, 2)
         of_turns = inflation - of_repeats[:, :, None]
         of_turns = (of_turns - _mean(of_turns, 0))[..., None]
