@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -42,9 +41,16 @@ def confirm(
     Raises:
         ProfileError: a worker failed.
     """
-    timing_s = _timing_seconds(settings, measurement)
-    if timing_s is None:
+    plan, allowed = measurement.plan, settings.profile.confirm
+    if plan is None or allowed is False:
         return None
+    repeats = _REPEATS if plan.interleaved else _REPEATS_ALONE
+    share = 2 / len(measurement.records)  # of what all arms cost
+    least_s = repeats * FEWEST_ROUNDS * plan.round_s * share
+    left_s = min(_MOST_S, _MOST_SHARE * measurement.stage_s) - repeats * plan.start_s * share
+    if allowed is None and left_s < least_s:
+        return None
+    timing_s = max(least_s, _ENOUGH_S if allowed else min(_ENOUGH_S, left_s))
     what = change.what or f"'{change.layers[0]}'"
     print(
         f"profile: the traces promise {change.promised_ms:.3g} ms a step with {what} of {change.variant} in float32; "
@@ -54,7 +60,6 @@ def confirm(
     trial = trials[change.variant]
     layers = (*trial.variant.float32_layers, *change.layers)
     changed = replace(trial, name=_CHANGED, variant=trial.variant.model_copy(update={"float32_layers": layers}))
-    repeats = _REPEATS if _is_interleaved(measurement) else _REPEATS_ALONE
     given = {"processes": repeats, "max_seconds": timing_s, "rounds": None, "inference_batch_sizes": ()}
     profile = settings.profile.model_copy(update=given)
     digest = hashlib.sha256(change.model_dump_json().encode()).hexdigest()[:8]
@@ -63,24 +68,7 @@ def confirm(
     tried = runner.measure({change.variant: trial, _CHANGED: changed}, change.variant, profile, context, own)
     own.finish()
     tables = [pd.DataFrame(map(asdict, tried.records[name].times.rounds)) for name in (change.variant, _CHANGED)]
-    speedup = train_speedup(*tables, interleaved=_is_interleaved(tried))
+    speedup = train_speedup(*tables, interleaved=plan.interleaved)
     low, high = speedup.interval(_CONFIDENCE)
     value, low, high = (speedup.baseline_time_ms * (1 - 1 / ratio) for ratio in (speedup.run_ratio, low, high))
     return Confirmation(intervention=change, value=value, low=low, high=high, repeats=speedup.processes)
-
-
-def _is_interleaved(measurement: Measurement) -> bool:
-    return measurement.plan is not None and measurement.plan.interleaved
-
-
-def _timing_seconds(settings: Params, measurement: Measurement) -> float | None:
-    """How long both arms are timed; None where that and their starts take too long, or where none is wanted."""
-    plan, allowed = measurement.plan, settings.profile.confirm
-    if plan is None or allowed is False:
-        return None
-    repeats, share = _REPEATS if plan.interleaved else _REPEATS_ALONE, 2 / len(measurement.records)
-    least_s = repeats * FEWEST_ROUNDS * plan.round_s * share
-    left_s = min(_MOST_S, _MOST_SHARE * measurement.stage_s) - repeats * plan.start_s * share
-    if allowed is None and left_s < least_s:
-        return None
-    return max(least_s, min(_ENOUGH_S, left_s if allowed is None else math.inf))

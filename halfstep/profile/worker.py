@@ -322,13 +322,12 @@ class Worker(InferenceWorker):
             (path,) = self._account_folder.rglob("*.xplane.pb")
             turns = [steps + LEADING_STEPS for steps in self._windows]
             traced = traced_steps(path, turns)
-        n_marked = sum(turns)
-        if len(traced) != n_marked - 1:
-            raise TraceError(f"the trace shows {len(traced) + 1} of {n_marked} steps")
+        if len(traced) != sum(turns) - 1:
+            raise TraceError(f"the trace shows {len(traced) + 1} of {sum(turns)} steps")
         stretches, first = [], 0  # `traced` lacks the first step, which does not count
-        for steps in self._windows:
+        for steps, marked in zip(self._windows, turns, strict=True):
             stretches.append(self._stretch(traced[first : first + steps]))
-            first += steps + LEADING_STEPS
+            first += marked
         return stretches
 
     def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
