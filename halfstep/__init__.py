@@ -16,9 +16,13 @@ def _end_at_once(*_: object) -> None:
     os._exit(128 + signal.SIGINT)
 
 
-# While `python -m` imports its modules, nothing has to be cleaned up. An exception could be lost in a C
-# extension, or become a long traceback. `cli.cli_entry` handles Ctrl-C from then on.
-if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+# Whether this is imported because `python -m` runs a program of halfstep. `-m` is its name until it is found; the pages
+# in `stages/` are in no package that would be imported before.
+_IS_PROGRAM = sys.argv[:1] == ["-m"] or getattr(sys.modules["__main__"].__spec__, "name", "").startswith("stages.")
+
+# While its modules are imported, nothing has to be cleaned up. An exception could be lost in a C extension, or become a
+# long traceback. `cli.cli_entry` handles Ctrl-C from then on.
+if _IS_PROGRAM and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end_at_once)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the result is complete, the status is known
 
@@ -54,8 +58,8 @@ def _problem_with_python() -> str:
     return f"does not have {missing[0]}{others} that halfstep needs" if missing else ""
 
 
-# DVC starts `python`, which need not be the Python that runs DVC. `-m` is the name of a program until it is found.
-if sys.argv[:1] == ["-m"] and _problem_with_python():
+# DVC starts `python`, which need not be the Python that runs DVC.
+if _IS_PROGRAM and _problem_with_python():
     sys.exit(
         f"python is {sys.executable!r}, which {_problem_with_python()}: activate the environment of halfstep "
         "(`. .venv/bin/activate`), or install requirements.txt in it, then run the same command again"

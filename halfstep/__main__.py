@@ -1,4 +1,4 @@
-"""`halfstep`, or in a clone `python -m halfstep`: one command for everything that is not a stage of the pipeline."""
+"""`halfstep`: one command for everything that is not a stage of the pipeline."""
 
 from __future__ import annotations
 

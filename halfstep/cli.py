@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halfstep.errors import DISK_FULL, NO_SPACE, REFUSALS, HalfstepError, is_disk_full, one_line
-from halfstep.system import files, supervision
+from halfstep.system import rerun, supervision, telling
 
 THREADS_S = 5.0  # for threads that end by themselves
 _ONE_CTRL_C_S = 0.5  # in which several signals are one Ctrl-C
@@ -97,7 +97,7 @@ def _no_signal_is_lost() -> Iterator[None]:
 
 
 def _report(*lines: object) -> None:
-    text = files.in_its_words("\n".join(one_line(str(line)) for line in lines))
+    text = rerun.in_its_words("\n".join(one_line(str(line)) for line in lines))
     print(f"{text}{_restore_hint()}", file=sys.stderr)
 
 
@@ -158,9 +158,9 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes, if that is possible."""
+        """Writes, if that is possible, in place of the line that is rewritten."""
         try:
-            return self._stream.write(text)
+            return self._stream.write(telling.cleared() + text)
         except OSError as error:
             self._drop_the_rest(error)
             return len(text)

@@ -19,10 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halfstep.cli import cli_entry
+from halfstep.compare.report.terminal import answer_text
 from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.system import files, overlays, sealing
+from halfstep.system import files, overlays, rerun, sealing
 from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
 from halfstep.system.locking import holder_of, try_lock
@@ -46,6 +47,16 @@ _DVC_SETTINGS = {
     "core.autostage": "true",  # without it DVC tells what to add to git
     "cache.dir": ".dvc/cache",  # of the workspace, where the user has one for all their projects
 }
+# DVC as its command line, without the lines that say which stages it runs and skips; its errors are printed.
+_QUIET_DVC = """
+import logging, sys
+from dvc.cli import main
+from dvc.logger import set_loggers_level
+from dvc.ui import ui
+ui.enable = lambda: None
+with set_loggers_level(logging.WARNING):
+    sys.exit(main(sys.argv[1:]))
+"""
 _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
 _SWITCH = "HALFSTEP_OVERLAYS"
@@ -77,16 +88,17 @@ def main() -> None:
         _make(workspace)
         files.write_text(workspace / PARAMS_FILE, text)
         files.write_text(workspace / _WRITTEN, parameters(values))
-        decides = [text for text in known if text != "--json"]  # which says only how the answer is printed
-        files.write_json(workspace / files.JUDGE_CALL, {"known": decides, "own": own})
+        files.write_json(workspace / files.JUDGE_CALL, {"known": list(_deciding(known)), "own": own})
         store = (values | edits)["tracking.uri"]
         folders = _folders(arguments, here) if store == _STORE or store.startswith("http") else []
-        _run_sealed(workspace, here, folders, to_stderr=arguments.json)
+        began_s = time.time()
+        _run_sealed(workspace, here, folders, again=arguments.again, to_stderr=arguments.json)
         shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
+    result = workspace / COMPARISON
     if arguments.json:
-        print((workspace / COMPARISON).read_text(encoding="utf-8"), end="")
-    else:
-        print(f"The same command again does what an edit requires. The workspace: {files.JUDGE}")
+        print(result.read_text(encoding="utf-8"), end="")
+    elif result.stat().st_mtime < began_s:  # `compare` had nothing to do, so it printed nothing
+        print(answer_text(Comparison.read(result)))
 
 
 @contextmanager
@@ -114,10 +126,21 @@ def _arguments(known: Sequence[str]) -> argparse.Namespace:
     described = "Judges a training in any folder: is lower precision faster, at the same quality?"
     parser = parser_of("judge", described, "%(prog)s [options] WHAT [-- arguments of the script]")
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
+    parser.add_argument(rerun.AGAIN, metavar="STAGE", help="run profile, serve or another stage again, without an edit")
     arguments = parser.parse_args(known)
     if [arguments.what, arguments.module, arguments.images].count(None) != 2:
         parser.error("name one thing to judge: a script, -m MODULE, module:function, or --images FOLDER")
     return arguments
+
+
+def _deciding(known: Sequence[str]) -> Iterator[str]:
+    """The arguments without those that say how the answer is printed, and what runs again."""
+    texts = iter(known)
+    for text in texts:
+        if text == rerun.AGAIN:
+            next(texts, None)
+        elif text != "--json" and not text.startswith(f"{rerun.AGAIN}="):
+            yield text
 
 
 def _folders(arguments: argparse.Namespace, here: Path) -> list[Path]:
@@ -165,15 +188,18 @@ def _has_commit(workspace: Path) -> bool:
         return False
 
 
-def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, to_stderr: bool) -> None:
-    """Runs the pipeline, and says what the user's code would have changed."""
+def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, again: str | None, to_stderr: bool) -> None:
+    """Runs the pipeline, first a stage that runs again, and says what the user's code would have changed."""
     sealing.undo(workspace)  # what a kill has left
     sealing.forget_changed(workspace)
     before = _listing(here)
     changed = set[str]()
     try:
         with _overlays(workspace, here, folders, changed) as prefix:
-            _run([*prefix, sys.executable, "-m", "dvc", "repro"], workspace, to_stderr=to_stderr)
+            dvc_repro = [*prefix, sys.executable, "-c", _QUIET_DVC, "repro"]
+            if again is not None:
+                _run([*dvc_repro, "-f", "-s", again], workspace, to_stderr=to_stderr)
+            _run(dvc_repro, workspace, to_stderr=to_stderr)
     finally:
         paths = sorted({*changed, *sealing.changed_paths(workspace)})
         if line := sealing.said(paths, here, files.JUDGE / sealing.WRITTEN):
@@ -256,6 +282,4 @@ def _run(command: Sequence[str], workspace: Path, *, to_stderr: bool) -> None:
     result = workspace / COMPARISON
     if result.is_file() and result.stat().st_mtime >= began_s and Comparison.read(result).gate == "failed":
         raise GateError("compare.gate: the comparison above does not pass")
-    raise WorkspaceError(
-        "judge: mend what is named above; the same command goes on from there: what is finished is kept"
-    )
+    raise WorkspaceError("judge: mend what is named above, then run the same command again; finished parts are kept")

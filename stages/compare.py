@@ -16,6 +16,7 @@ with quick_imports():
     from halfstep.inputs.snapshot import Snapshot
     from halfstep.results.task import resolved
     from halfstep.system.locking import stage_lock
+from halfstep.system.telling import never_silent
 
 
 @cli_entry
@@ -27,7 +28,7 @@ def main() -> None:
     """
     inputs = Snapshot("compare")
     settings = resolved(params.load())
-    with stage_lock("compare"):
+    with stage_lock("compare"), never_silent("compare"):
         comparison = stage.compare_and_track(settings, inputs)
     if settings.compare.gate:
         check_gate(comparison)

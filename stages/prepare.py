@@ -21,6 +21,7 @@ with quick_imports():
     from halfstep.prepare.kept import kept_if_inputs_change
     from halfstep.system import files
     from halfstep.system.locking import stage_lock
+    from halfstep.system.telling import never_silent
     from halfstep.tracking import run_logging
     from halfstep.tracking.tracker import Tracker
 
@@ -36,7 +37,7 @@ def main() -> None:
     if only_layers:
         stage.print_layers(settings)
         return
-    with stage_lock("prepare"):
+    with stage_lock("prepare"), never_silent("prepare"):
         with Tracker(settings.tracking).run(run_logging.preparation(), settings) as run:
             with kept_if_inputs_change(settings, inputs) as is_there:
                 if not is_there:

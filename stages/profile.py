@@ -14,6 +14,7 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.system.imports import quick_imports
 from halfstep.system.locking import machine_lock, stage_lock
+from halfstep.system.telling import never_silent
 
 
 @cli_entry
@@ -21,7 +22,7 @@ def main() -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
     inputs = Snapshot("profile")
     settings = params.load()
-    with stage_lock("profile"), machine_lock(), ExitStack() as stack:
+    with stage_lock("profile"), machine_lock(), never_silent("profile"), ExitStack() as stack:
         stack.callback(stop_servers)
         for name in settings.train.variants:  # they import TensorFlow while this process imports the rest
             entry = settings.variants[name]

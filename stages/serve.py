@@ -15,6 +15,7 @@ from halfstep.serve.records import EXPORTING
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.system.imports import quick_imports
 from halfstep.system.locking import machine_lock, stage_lock
+from halfstep.system.telling import never_silent
 
 
 @cli_entry
@@ -28,7 +29,7 @@ def main() -> None:
 
             nothing_served()
             return
-        with machine_lock(), ExitStack() as stack:
+        with machine_lock(), never_silent("serve"), ExitStack() as stack:
             stack.callback(stop_servers)
             # it imports TensorFlow while this process imports the rest
             start_server(settings.variants[settings.compare.baseline].variables, EXPORTING)

@@ -17,6 +17,7 @@ from halfstep.results.task import left_out, resolved
 from halfstep.system.imports import quick_imports
 from halfstep.system.interpreters import train_in
 from halfstep.system.locking import stage_lock
+from halfstep.system.telling import never_silent
 from halfstep.train.leaving import is_left
 
 
@@ -35,7 +36,8 @@ def main() -> None:
     entry = settings.variants[arguments.variant]
     os.environ.update(entry.variables)
     settings = resolved(settings)
-    with stage_lock(f"train@{arguments.variant}-{arguments.seed}"):
+    name = f"{arguments.variant}-{arguments.seed}"
+    with stage_lock(f"train@{name}"), never_silent(f"train {name}"):
         with ended_by_ctrl_c(), quick_imports():
             if reason := left_out(arguments.variant):
                 from halfstep.train.not_trained import run_failed

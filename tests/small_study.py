@@ -21,6 +21,7 @@ from halfstep.compare.document import document_of, judged
 from halfstep.compare.explain.account import account_of, with_names
 from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.limit import compute_operations
+from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.terminal import render
 from halfstep.compare.stage import write_results
@@ -589,12 +590,12 @@ def case_of(
     *,
     trainings: tuple[Training, ...] = (),
     classes: int | None = None,
-    rejected: Sequence[str] = (),
+    judged_policies: Sequence[str] = (),
     **values: Any,
 ) -> Case:
     """Two profiles side by side as a rule sees them, with a speed-up of training and other values that are given."""
     result = VariantResult(after.summary.variant, trainings, after)
-    case = Case(result, before, environment=machine, classes=classes, rejected=rejected)
+    case = Case(result, before, environment=machine, classes=classes, judged_policies=judged_policies)
     return given(case, **{"speedups": {} if speedup is None else {TRAIN: speedup}} | values)
 
 
@@ -659,3 +660,8 @@ def _compared(root: Path) -> Judging:
 def comparison(project: SmallStudy, complete_data: Path) -> Judging:
     """That of the project as it is; judged once for all tests."""
     return _compared(complete_data.parent)
+
+
+def sentences(case: Case) -> tuple[str, ...]:
+    """What would settle the open verdicts of a candidate."""
+    return tuple(step.sentence for step in next_steps(case))

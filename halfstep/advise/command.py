@@ -1,4 +1,4 @@
-"""`python -m halfstep advise`: lists what the reasons advise, each change with a line to paste into a shell."""
+"""`halfstep advise`: lists what the reasons advise, each change with a line to paste into a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halfstep import params
 from halfstep.advise.advice import Advice, advice_of
 from halfstep.advise.serving import serving_lines
 from halfstep.cli import cli_entry
-from halfstep.compare.report.answer import no_help
+from halfstep.compare.answer import no_help
 from halfstep.results.comparison import COMPARISON, Comparison, Remedy
 from halfstep.words.text import capitalized, yaml_text
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from halfstep.errors import AdviceError
 from halfstep.params import Params, Variant
 from halfstep.params.rules import broken_rules
 from halfstep.results.comparison import Remedy
-from halfstep.system import files
+from halfstep.system import rerun
 
 _KEY = re.compile(r"variants\.([a-z][a-z0-9_]*)\.([a-z0-9_]+)")
 _NO_NAME = re.compile(r"[^a-z0-9]+")
-_PLAIN = re.compile(r"(?!(?:true|false|null|inf|nan)$)[a-z_][a-z0-9_]*", re.IGNORECASE)  # text without quotes
-_BEFORE_QUOTE = re.compile(r'(\\*)("|$)')
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Trial:
     def command(self) -> str:
         """The line that measures it, to paste into a shell."""
         entry = self.entry.model_dump(mode="json", exclude_defaults=True)
-        return command_line({f"variants.{self.name}": entry, "train.variants": self.settings.train.variants})
+        return rerun.with_values({f"variants.{self.name}": entry, "train.variants": self.settings.train.variants})
 
 
 def trial_of(remedy: Remedy, settings: Params) -> Trial:
@@ -101,42 +95,3 @@ def _same(entry: Variant, settings: Params) -> str | None:
         if entry.policy != parent.policy and other.policy == entry.policy:
             return name
     return None
-
-
-def command_line(values: Mapping[str, Any]) -> str:
-    """The line that runs the pipeline with other parameters, to paste into a shell.
-
-    It is `dvc exp run`; in a workspace of `halfstep judge` that program's last call with these parameters, too.
-
-    Args:
-        values: by dotted name: text, numbers, true, false, None, lists and mappings of them.
-    """
-    call = files.original_root() / files.JUDGE_CALL
-    if not call.is_file():
-        given = (f"++{key}={_text(value, _for_hydra)}" for key, value in values.items())  # it need not be in the file
-        return shlex.join(["dvc", "exp", "run", *(part for text in given for part in ("-S", text))])
-    arguments: dict[str, list[str]] = files.read_json(call)
-    given = (f"{key}={_text(value, _for_yaml)}" for key, value in values.items())
-    command = ["halfstep", "judge", *arguments["known"], *(part for text in given for part in ("--set", text))]
-    return shlex.join([*command, *(["--", *arguments["own"]] if arguments["own"] else [])])
-
-
-def _text(value: Any, quoted: Callable[[str], str]) -> str:
-    """A value as Hydra and YAML both read it, but for the text in quotes."""
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_text(item, quoted)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_text(item, quoted) for item in value)}]"
-    if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) else quoted(value)
-    return json.dumps(value)
-
-
-def _for_hydra(text: str) -> str:
-    """Backslashes count only before a quote and at the end; `${` would name another value."""
-    escaped = _BEFORE_QUOTE.sub(lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
-    return f'"{escaped}"'.replace("${", r"\${")
-
-
-def _for_yaml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halfstep.advise.remedies import command_line
 from halfstep.params import Params
 from halfstep.results.comparison import Comparison
+from halfstep.system import rerun
 from halfstep.words.formats import FORMATS, KERAS
 from halfstep.words.text import joined
 
@@ -41,7 +41,7 @@ def untried(settings: Params) -> list[str]:
 
 
 def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
-    """What `python -m halfstep advise` says of formats.
+    """What `halfstep advise` says of formats.
 
     Args:
         comparison: of the last run.
@@ -51,7 +51,7 @@ def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
         labels = joined([FORMATS[name].label for name in others])
         formats = dict.fromkeys((KERAS, *settings.serve.formats, *others))
         yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried. Nothing is trained again by"
-        yield f"    {command_line({'serve.formats': list(formats)})}"
+        yield f"    {rerun.with_values({'serve.formats': list(formats)})}"
     if comparison.serving is not None and (best := comparison.serving.best) is not None:
         yield f"To export your own model to {FORMATS[best].label}, as is advised:"
         yield '    keras.config.set_dtype_policy("float32")  # before the model is built'

@@ -52,7 +52,7 @@ from halfstep.stats.scores import score_change
 from halfstep.stats.speedup import CONFIDENCE, RUN_SD, Error, Occasion, Speedup, Times, shared_repeats, speedup_of
 from halfstep.system import files
 from halfstep.words.outcomes import Side
-from halfstep.words.policies import POLICIES, Precision
+from halfstep.words.policies import POLICIES, Precision, short_name
 from halfstep.words.text import TRAIN, joined, yaml_text
 
 STEP = "profiler/step_time_ms"
@@ -128,9 +128,9 @@ class Judging:
         return named
 
     @cached_property
-    def rejected(self) -> frozenset[str]:
-        """Policies of candidates that are rejected for training, or slower."""
-        return frozenset(case.policy for case in self.cases if case.verdict in ("reject", "slower") and case.speedups)
+    def judged_policies(self) -> frozenset[str]:
+        """Policies of the candidates that were compared: their verdicts stand beside any advice."""
+        return frozenset(case.policy for case in self.cases if case.speedups)
 
     @cached_property
     def baseline_reasons(self) -> tuple[Reason, ...]:
@@ -243,7 +243,7 @@ class Case:
         judging: Judging | None = None,
         *,
         environment: dict[str, Any] | None = None,
-        rejected: Collection[str] = (),
+        judged_policies: Collection[str] = (),
         classes: int | None = None,
     ) -> None:
         self.result, self._judging, self.variant, self.profile = result, judging, result.variant, result.profile
@@ -251,7 +251,7 @@ class Case:
         self.environment = judging.study.environment if judging else environment or {}
         self.image_classes = judging.study.classes if judging else classes
         self.min_speedup = judging.params.min_speedup if judging else 1.0
-        self._rejected = rejected
+        self._judged_policies = judged_policies
 
     @classmethod
     def alone(
@@ -259,13 +259,18 @@ class Case:
     ) -> Case:
         """A profile by itself, without a comparison; `tried` are policies that are no advice."""
         result = VariantResult(profile.summary.variant, (), profile)
-        return cls(result, None, environment=environment, rejected=tried, classes=classes)
+        return cls(result, None, environment=environment, judged_policies=tried, classes=classes)
 
     @property
     def judging(self) -> Judging:
         """What it is compared in."""
         assert self._judging is not None, "it is a profile by itself"
         return self._judging
+
+    @property
+    def short_name(self) -> str:
+        """The name in a line of the answer."""
+        return short_name(self.variant, [item.variant for item in self.judging.study.variants])
 
     def side(self, ratio: Speedup | Ratio) -> Side:
         """On which side of `compare.min_speedup` an interval lies; of a profile by itself, of 1."""
@@ -459,9 +464,9 @@ class Case:
         return self.judging.control if self._judging else {}
 
     @property
-    def rejected(self) -> Collection[str]:
-        """Policies that are no advice: the report rejects them for training, or has a verdict on them already."""
-        return self.judging.rejected if self._judging else self._rejected
+    def judged_policies(self) -> Collection[str]:
+        """Policies that are no advice: the report has a verdict on them."""
+        return self.judging.judged_policies if self._judging else self._judged_policies
 
     def timed(self, measure: str) -> Speedup | None:
         """The speed-up of a measure; None if it was not measured, or if the measure is void."""
@@ -564,10 +569,10 @@ class Case:
 
     @property
     def policy_to_try(self) -> str | None:
-        """The mixed policy that this machine has hardware for, or may have, and that the report does not reject."""
+        """The mixed policy that this machine has hardware for, or may have, and that the report has no verdict on."""
         policy = "mixed_float16" if self.on_gpu else "mixed_bfloat16"
         has_hardware = self.has_hardware_for(POLICIES[policy].compute)
-        return None if has_hardware is False or policy in self.rejected else policy
+        return None if has_hardware is False or policy in self.judged_policies else policy
 
     @property
     def has_instructions(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from halfstep.compare.answer import answer_of
 from halfstep.compare.case import Case, Judging, speedup_between
 from halfstep.compare.estimates import controls_of, estimate, quality_of, ratio_of
 from halfstep.compare.explain.account import op_changes
@@ -47,7 +48,7 @@ def document_of(judging: Judging) -> document.Comparison:
     score: dict[str, Any] = {}
     if not study.speed_only:
         score = {"unit": "fraction" if judging.is_fraction else None, "margin": judging.margin}
-    return document.Comparison(
+    comparison = document.Comparison(
         baseline=study.baseline.variant,
         environment=study.environment,
         control=controls_of(judging.control, judging.differing, judging.throttled),
@@ -70,6 +71,7 @@ def document_of(judging: Judging) -> document.Comparison:
         serving=serving_of(judging),
         candidates=candidates,
     )
+    return comparison.model_copy(update={"answer": answer_of(comparison)})
 
 
 def _setup(study: Study) -> document.Setup:
@@ -109,6 +111,7 @@ def _settings(profile: Profile, baseline: Profile | None) -> dict[str, Setting]:
 
 
 def _candidate(case: Case) -> document.Candidate:
+    steps = list(next_steps(case))
     classes = tuple(_class_recalls(case))
     return document.Candidate(
         speedup={measure: _speedup(case, measure) for measure in case.speedups} or None,
@@ -134,7 +137,8 @@ def _candidate(case: Case) -> document.Candidate:
         tests=case.tests or None,
         sentence=verdict_sentence(case),
         why=why(case.variant, case.reasons, case.account) if case.speedups and TRAIN not in case.void else None,
-        next_steps=tuple(next_steps(case)) or None,
+        next_steps=tuple(step.sentence for step in steps) or None,
+        open=tuple(step.question for step in steps if step.question is not None) or None,
         reasons=case.reasons,
         peak_memory_mib=case.before_after(PEAK_MEMORY),
         max_batch_size=case.before_after(LARGEST_BATCH),

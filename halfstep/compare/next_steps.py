@@ -1,12 +1,14 @@
-"""What would settle an inconclusive verdict, and at what cost, in sentences that name the parameter to change."""
+"""What would settle an inconclusive verdict, and at what cost: sentences that name the parameter to change."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from halfstep.compare.case import Case, Judging
 from halfstep.compare.ratio_text import ratio_text
+from halfstep.results.comparison import OpenQuestion
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.quality import QualityChange
 from halfstep.stats.sample_size import (
@@ -25,79 +27,112 @@ _FEW_REPEATS = 2  # whose intervals reach 28 standard errors to each side (t dis
 MOST_EXAMPLES = 100  # times as many as there are
 
 
-def next_steps(case: Case) -> Iterator[str]:
-    """A sentence for each open question of a candidate; none if every verdict is decided."""
+@dataclass(frozen=True)
+class NextStep:
+    """A sentence on an open verdict; with the question itself where it is worth the time that would settle it."""
+
+    sentence: str
+    question: OpenQuestion | None = None
+
+
+def next_steps(case: Case) -> Iterator[NextStep]:
+    """What would settle each open verdict of a candidate; nothing if every verdict is decided."""
     if not case.speedups:
-        yield from (reason.advice for reason in case.reasons if reason.code == "arm_failed")
+        yield from (NextStep(reason.advice) for reason in case.reasons if reason.code == "arm_failed")
         return
     measures = [measure for measure, verdict in case.verdicts.items() if verdict == "inconclusive"]
     if measures and (busy := case.before.summary.protocol.busy) is not None:
-        yield f"{busy}."
+        yield NextStep(f"{busy}.", OpenQuestion(text="all of it: other programs ran", again="profile"))
     open_measures = [measure for measure in measures if measure not in case.void]
     yield from _disturbed([measure for measure in measures if measure in case.void], case)
     yield from _speed(open_measures, case)
-    yield from dict.fromkeys(_quality(open_measures, case))  # a test set that is too small is too small for both
+    yield from {step.sentence: step for step in _quality(open_measures, case)}.values()  # once for both trainings
 
 
-def _disturbed(void: Sequence[str], case: Case) -> Iterator[str]:
+def _disturbed(void: Sequence[str], case: Case) -> Iterator[NextStep]:
     baseline, again = case.judging.study.baseline.variant, f"measure again: `{MEASURE_AGAIN}`."
     if throttled := [measure_text(measure) for measure in void if measure in case.throttled]:
-        yield (
+        yield NextStep(
             f"The GPU was throttled in too many rounds of {joined(throttled)}: look at its cooling and power supply, "
-            f"then {again}"
+            f"then {again}",
+            OpenQuestion(text=f"{joined(throttled)}: the GPU was throttled", again="profile"),
         )
     if differing := [measure_text(measure) for measure in void if measure in case.judging.differing]:
-        yield (
+        yield NextStep(
             f"The two copies of {baseline} differ by more than noise in {joined(differing)}: stop other programs, then "
-            f"{again}"
+            f"{again}",
+            OpenQuestion(text=f"{joined(differing)}: the control differs", again="profile"),
         )
     if case.has_reason("same_weights_missing"):
-        yield (
+        yield NextStep(
             f"The weights of {baseline} were not evaluated in the precision of {case.variant}: {again} The warnings of "
             "the report have the cause."
         )
 
 
-def _speed(measures: Sequence[str], case: Case) -> Iterator[str]:
+def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
     """What would settle each open ratio, and how to measure as long as the one that takes longest."""
-    longest, too_close, judging = 0, [], case.judging
-    for label, speedup in [item for measure in measures for item in _open_ratios(measure, case)]:
+    longest, too_close, judging = 0, list[str](), case.judging
+    protocol, open_texts = case.before.summary.protocol, list[str]()
+    for measure, label, speedup in [(at, *item) for at in measures for item in _open_ratios(at, case)]:
         number = occasions_needed(speedup, judging.params.min_speedup)
         if (times := _times(speedup, number, judging)) is not None:
             minutes = judging.minutes(speedup.processes * times)
             takes = "" if minutes is None else f" ({_minutes_text(minutes)})"
-            yield capitalized(
+            yield _step(
                 f"{label}: {_so_far(speedup, judging)}. Measuring about {times} times as long{takes} would probably "
                 "settle it."
             )
+            open_texts.append(f"{_what(measure)} of {case.short_name}{takes}")
             longest = max(longest, times)
         elif number is not None:
             runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} runs"
-            yield capitalized(
+            yield _step(
                 f"{label}: {_so_far(speedup, judging)} after {runs}. A longer run cannot settle it, because whole runs "
                 f"differ; about {number} runs in all could. Set profile.occasion to another word and run `dvc repro`: "
-                "the runs so far are kept, and the verdict is on all of them."
+                "the runs so far are kept, and the verdict is on all of them.",
+                OpenQuestion(
+                    text=f"{_what(measure)} of {case.short_name} ({number - speedup.occasions} more runs)",
+                    settings={"profile.occasion": _next_word(protocol.occasion)},
+                ),
             )
         else:
             too_close.append(f"{label}, {ratio_text(speedup)}")
-    protocol = case.before.summary.protocol
     if longest:
-        changes = [
-            f"profile.processes to {min(longest * protocol.processes, MOST_PROCESSES)}",
-            f"profile.max_seconds to about {_rounded(protocol.timing_seconds * longest, math.ceil, 2):g}",
-            f"profile.target_precision to {_rounded(protocol.target_precision / math.sqrt(longest), math.floor, 1):g}",
-        ]
-        yield f"{LONGER} set {joined(changes)}."
+        values = {
+            "profile.processes": min(longest * protocol.processes, MOST_PROCESSES),
+            "profile.max_seconds": _rounded(protocol.timing_seconds * longest, math.ceil, 2),
+            "profile.target_precision": _rounded(protocol.target_precision / math.sqrt(longest), math.floor, 1),
+        }
+        about = {"profile.max_seconds": "about "}
+        changes = [f"{name} to {about.get(name, '')}{value:g}" for name, value in values.items()]
+        whole = {name: int(value) if value == int(value) else value for name, value in values.items()}
+        yield NextStep(f"{LONGER} set {joined(changes)}.", OpenQuestion(text="; ".join(open_texts), settings=whole))
     if too_close and protocol.processes <= _FEW_REPEATS:
-        yield capitalized(
+        yield _step(
             f"{'; '.join(too_close)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
-            "set it to 4 or more, and run `dvc repro`."
+            "set it to 4 or more, and run `dvc repro`.",
+            OpenQuestion(text=f"{case.short_name}: too few repeats", settings={"profile.processes": None}),
         )
     elif too_close:
-        yield capitalized(
+        yield _step(
             f"{'; '.join(too_close)}: too close to {judging.required_text} to decide here, even by {MOST_OCCASIONS} "
             "runs. Treat it as no gain, or set another compare.min_speedup."
         )
+
+
+def _step(text: str, question: OpenQuestion | None = None) -> NextStep:
+    return NextStep(capitalized(text), question)
+
+
+def _what(measure: str) -> str:
+    return "training" if measure == TRAIN else "inference"
+
+
+def _next_word(occasion: str | None) -> str:
+    """A word for another occasion: the next number, or the first."""
+    number = int(occasion) if occasion is not None and occasion.isdecimal() else 1
+    return str(number + 1)
 
 
 def _times(speedup: Speedup, occasions: int | None, judging: Judging) -> int | None:
@@ -141,7 +176,7 @@ def _rounded(value: float, direction: Callable[[float], int], digits: int) -> fl
     return direction(value / step) * step
 
 
-def _quality(measures: Sequence[str], case: Case) -> Iterator[str]:
+def _quality(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
     """What settles the quality, where the speed does not point to `reject` by itself."""
     factors = case.factors
     fast = [
@@ -151,18 +186,19 @@ def _quality(measures: Sequence[str], case: Case) -> Iterator[str]:
         >= case.min_speedup
     ]
     if TRAIN in fast and case.quality is not None:
-        yield from _quality_sentences("", case.quality, case.judging)
+        yield from _quality_steps("", case.quality, case)
     if set(fast) - {TRAIN} and case.same_weights is not None:
         whose = f" with the weights of {case.judging.study.baseline.variant} in {case.variant}, for inference,"
-        yield from _quality_sentences(whose, case.same_weights, case.judging)
+        yield from _quality_steps(whose, case.same_weights, case)
 
 
-def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> Iterator[str]:
+def _quality_steps(whose: str, change: QualityChange, case: Case) -> Iterator[NextStep]:
+    judging = case.judging
     scale, margin = judging.scale, judging.margin
     if change.p_loss(margin) <= judging.alpha or change.outcome(margin) == "refuted":
         return
     if (impossible := too_few_of(change, judging)) is not None:
-        yield f"{impossible}."
+        yield NextStep(f"{impossible}.")
         return
     conclusion = f"the loss may be more than {scale.margin_text}"
     if change.outcome(margin) == "shown":
@@ -175,11 +211,14 @@ def _quality_sentences(whose: str, change: QualityChange, judging: Judging) -> I
         more = f"{needed:,} test {examples} instead of {change.examples:,}"
         if change.seeds > 1 and needed != change.fewest_examples:
             more += f", with {math.ceil(times)} times as many train.seeds,"
-        yield f"{text}. About {more} would settle it."
+        question = OpenQuestion(text=f"{scale.name} of {case.short_name} ({needed:,} test {examples})")
+        yield NextStep(f"{text}. About {more} would settle it.", question)
     elif reason:
-        yield f"{text}, because {reason}. Use more test {examples}."
+        question = OpenQuestion(text=f"{scale.name} of {case.short_name} (more test {examples})")
+        yield NextStep(f"{text}, because {reason}. Use more test {examples}.", question)
     else:
-        yield f"{text}. It is too close to the margin to decide: raise compare.quality_margin if you can accept that."
+        advice = "It is too close to the margin to decide: raise compare.quality_margin if you can accept that."
+        yield NextStep(f"{text}. {advice}")
 
 
 def too_few_of(change: QualityChange, judging: Judging) -> str | None:

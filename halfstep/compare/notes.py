@@ -11,7 +11,15 @@ from halfstep.compare.ratio_text import interval_text
 from halfstep.results.profile import Profile, largest_move
 from halfstep.stats.sample_size import MOST_OCCASIONS
 from halfstep.stats.speedup import RUN_SD, Error, final_confidence, occasion_confidence, smallest_above
-from halfstep.words.text import TRAIN, batch_size_of, inference_measure, joined, measure_text, percent_text
+from halfstep.words.text import (
+    TRAIN,
+    batch_size_of,
+    inference_measure,
+    joined,
+    measure_label,
+    measure_text,
+    percent_text,
+)
 
 CONTROL_NAME = "the second copy of the baseline"
 
@@ -144,7 +152,7 @@ def _occasion_name(word: str | None) -> str:
 
 
 def _run_texts(judging: Judging) -> Iterator[str]:
-    """What whole runs differ by, and the smallest speed-ups that would be enough in spite of it, where open."""
+    """The smallest speed-ups that would have been enough in this run, where open, and in one without noise."""
     required, smallest = judging.params.min_speedup, dict[str, float]()
     for candidate in judging.cases:
         for measure, speedup in candidate.speedups.items():
@@ -154,11 +162,11 @@ def _run_texts(judging: Judging) -> Iterator[str]:
     if not smallest:
         return
     ratios = {measure: f"{ratio:.2f}" if ratio < 10 else "over 10" for measure, ratio in smallest.items()}
-    enough = joined([f"{ratio}× in {measure_text(measure)}" for measure, ratio in ratios.items()])
+    enough = joined([f"{ratio}× ({measure_label(measure)})" for measure, ratio in ratios.items()])
     least = smallest_above(required, Error(0.0, math.inf).with_known(2 * RUN_SD**2), final_confidence(0))
     yield (
-        f"Two runs of the same program differ by about {percent_text(RUN_SD)}, and every interval contains that. To "
-        f"show {required:g}×, this run would have had to measure {enough}; a run without any other noise, {least:.2f}×."
+        f"With the noise of this run, {required:g}× counts as shown from a measured {enough} on; on a silent machine "
+        f"from {least:.2f}× on, because whole runs differ by about {percent_text(RUN_SD)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""`python -m halfstep fleet train`: trains what is missing on the nodes of a Ray cluster; see docs/fleet.md."""
+"""`halfstep fleet train`: trains what is missing on the nodes of a Ray cluster; see docs/fleet.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m halfstep fleet train`: sends the trainings that have no result to the nodes of a Ray cluster."""
+"""`halfstep fleet train`: sends the trainings that have no result to the nodes of a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m halfstep params > docs/parameters.md`: prints the reference of all parameters as Markdown."""
+"""`halfstep params > docs/parameters.md`: prints the reference of all parameters as Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halfstep.params.schema import Params
 _INTRODUCTION = """# Parameters
 
 Edit `params.yaml`, or override a parameter for one experiment: `dvc exp run -S train.batch_size=128`.
-`python -m halfstep params > docs/parameters.md` writes this page.
+`halfstep params > docs/parameters.md` writes this page.
 """
 
 

@@ -1,6 +1,6 @@
 """The sections of `params.yaml`: names, types, units, ranges and defaults.
 
-`docs/parameters.md` is generated from the descriptions, by `python -m halfstep params`.
+`docs/parameters.md` is generated from the descriptions, by `halfstep params`.
 """
 
 from __future__ import annotations
@@ -479,7 +479,7 @@ class TrackingParams(Section):
 
 
 class FleetParams(Section):
-    """How `python -m halfstep fleet` places trainings on machines. Changes no result."""
+    """How `halfstep fleet` places trainings on machines. Changes no result."""
 
     cpus_per_training: int = Field(2, ge=1, le=1024, description="cores of a training")
     gpus_per_training: int = Field(0, ge=0, le=64, description="GPUs of a training; 0: the CPU")

@@ -17,12 +17,19 @@ _PROFILES = {("-m", "stages.profile"), ("-m", "halfstep.stages.profile")}  # the
 
 
 class OtherLoad:
-    """Number of cores that programs other than this one and its workers kept busy; `stage` is what measures."""
+    """Number of cores that programs other than this one and its workers kept busy.
 
-    def __init__(self, stage: str = "profile") -> None:
+    Args:
+        stage: what measures.
+        seconds: of earlier sessions, as of the attribute.
+
+    Attributes:
+        seconds: for which the load was measured, and of processors that other programs used then.
+    """
+
+    def __init__(self, stage: str = "profile", seconds: tuple[float, float] = (0.0, 0.0)) -> None:
         self._again = measure_again(stage)
-        self._other_s = 0.0
-        self._span_s = 0.0
+        self.seconds = seconds
         self._measuring: set[str] = set()
 
     @contextmanager
@@ -31,14 +38,16 @@ class OtherLoad:
         self._measuring |= measuring_users()
         started_s, machine_s, own_s = time.monotonic(), _machine_busy_s(), _own_busy_s()
         yield
-        self._span_s += time.monotonic() - started_s
+        span_s, other_s = self.seconds
         # The kernel counts in hundredths of a second, so on an idle machine the difference may be negative.
-        self._other_s += max(0.0, (_machine_busy_s() - machine_s) - (_own_busy_s() - own_s))
+        other_s += max(0.0, (_machine_busy_s() - machine_s) - (_own_busy_s() - own_s))
+        self.seconds = (span_s + time.monotonic() - started_s, other_s)
         self._measuring |= measuring_users()
 
     def cores(self) -> float | None:
         """Mean number of cores that other programs kept busy; None before the first block."""
-        return self._other_s / self._span_s if self._span_s else None
+        span_s, other_s = self.seconds
+        return other_s / span_s if span_s else None
 
     def warnings(self, share: float) -> Iterator[str]:
         """Yields a line if other programs used more than this share of the machine, or other users measured on it."""

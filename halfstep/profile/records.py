@@ -118,6 +118,7 @@ class Measurement:
         plan: lengths of turns and repeats; None before an arm has run.
         repeats: number of complete repeats.
         timing_s, account_s, stage_s: seconds of timing, of short traces, and of the stage, in all sessions.
+        counted_s, other_busy_s: seconds of the rounds, and what other programs used of the processors in them.
         records: what is known of each arm, by name; its times are in files of their own.
         looks: by candidate and measure.
         seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
@@ -132,6 +133,8 @@ class Measurement:
     timing_s: float = 0.0
     account_s: float = 0.0
     stage_s: float = 0.0
+    counted_s: float = 0.0
+    other_busy_s: float = 0.0
     records: dict[str, ArmRecord] = field(default_factory=dict)
     looks: dict[str, dict[str, Looks]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from halfstep.profile.worker_process import Serve, serve_worker
 from halfstep.results.profile import Protocol, Step
 from halfstep.system import files
 from halfstep.system.fork_server import stop_servers
+from halfstep.system.telling import progress
 from halfstep.tasks.trial import Trial
 from halfstep.words.text import TRAIN
 
@@ -118,7 +119,8 @@ class _Runner:
         self._records = self._measurement.records
         self.arms = Arms(trials, baseline, profile, self._measurement, serve, trains=context.trains)
         self._extras = Extras(self.arms, repeats, traces=context.traces, trained=context.trained)
-        self._gpus, self._load = gpus, OtherLoad(context.stage)
+        self._gpus = gpus
+        self._load = OtherLoad(context.stage, (self._measurement.counted_s, self._measurement.other_busy_s))
         self._measurement.resumed, self._earlier_s = self._measurement.repeats, self._measurement.stage_s
         self.interleaved = True
 
@@ -175,6 +177,7 @@ class _Runner:
         Of those that are measured one at a time, all run as many rounds.
         """
         number = self._measurement.repeats
+        progress(self._context.stage, f"repeat {number + 1} starts its processes")
         done, rounds = set[str](), None
         self._gpus.between_processes()
         while self._measurement.repeats == number:
@@ -189,6 +192,7 @@ class _Runner:
                     rounds = rounds or self._schedule.fixed_rounds()
                 with self._load.counted(), self._gpus.measuring():
                     self._rounds(*rounds or (None, None))
+                progress(self._context.stage, f"repeat {number + 1}: short traces")
                 left_s = self._schedule.most_account_s - self._measurement.account_s
                 self._extras.beside(self._schedule.plan, number, left_s)
                 done |= {*left}
@@ -273,16 +277,17 @@ class _Runner:
         If the time is up and some measures may still be settled, it is lengthened.
         """
         self._measurement.repeats = number + 1
+        self._measurement.counted_s, self._measurement.other_busy_s = self._load.seconds
         mark_counted(self._records)
         out_of = self._schedule.out_of()
         self._rule.look(out_of, self._schedule.narrowing(out_of))
-        if out_of is not None and self._rule.has_open:
+        is_over = out_of is not None and self._rule.has_open
+        if is_over:
             self._schedule.go_on()
-            self._progress.goes_on(len(self._rule.open()))
         self._schedule.learn(self._rule.speedups().values())
         self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
         self._repeats.add(number)
-        self._progress.after_repeat(self._rule, goes_on=self._goes_on())
+        self._progress.after_repeat(self._rule, goes_on=self._goes_on(), beyond_plan=is_over)
 
     def _save(self) -> None:
         self._measurement.stage_s = self._schedule.spent_s + self._earlier_s
@@ -294,6 +299,7 @@ class _Runner:
         for names in [[*missing]] if self.interleaved and missing else [[name] for name in missing]:
             with self.arms.repeat(self._measurement.repeats):
                 self.arms.start({name: missing[name] for name in names})
+                progress(self._context.stage, "traces, memory and accuracy of each variant")
                 self._extras.run(self._schedule.plan)
         self._save()
 

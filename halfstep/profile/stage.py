@@ -177,9 +177,6 @@ def _write(name: str, measurement: Measurement, largest: LargestBatch | None) ->
     late = [line for line in extras.warnings(name, record) if line not in measurement.protocol.warnings]
     own = tuple(line.removeprefix(f"{name}: ") for line in late)
     summary = summary.model_copy(update={"warnings": (*summary.warnings, *own)})
-    if (step_ms := summary.metrics.get("step_time_ms/mean")) is not None:
-        per_s = summary.metrics[f"train_{word}_per_s"]
-        print(f"profile {name.removeprefix('_')}: {step_ms:.2f} ms a step, {per_s:,.0f} {word}/s", flush=True)
     path = None if trace is None or record.trace is None else extras.find_trace(record.trace.directory)
     same_weights = {seed: np.load(file, allow_pickle=False) for seed, file in record.same_weights.items()}
     return write_profile(name, summary, record.times, path, same_weights, record.audit)

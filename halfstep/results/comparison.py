@@ -25,6 +25,7 @@ from halfstep.system import files
 from halfstep.words.outcomes import Outcome, Side, side_of
 from halfstep.words.text import TRAIN, end_text, ms_text, number_text
 
+ANSWER_WIDTH = 69  # columns of a line of the answer beside its label
 COMPARISON = files.COMPARE / "comparison.json"
 
 Verdict = Literal["adopt", "reject", "inconclusive", "faster", "slower"]  # the last two for speed only
@@ -509,6 +510,55 @@ class Setup(Record):
     manifests: dict[str, str] = Field(default_factory=dict)
 
 
+class OpenQuestion(Record):
+    """What is not decided, and is worth the time that would decide it.
+
+    Attributes:
+        text: in a few words, such as `training of bfloat16 (about 4 min)`.
+        settings: parameters of a measurement that would decide it, by dotted name; None where that takes other data.
+        again: the stage to run again without an edit, because the measurement was disturbed.
+    """
+
+    text: str
+    settings: dict[str, Any] | None = None
+    again: Literal["profile"] | None = None
+
+
+class Answer(Record):
+    """The result in six lines of at most 80 columns; a command that fits in none of them stands below.
+
+    Attributes:
+        training, inference: yes or no, and what was measured; `inference` is None where only training was timed.
+        why: the cause of the training's result; None where nothing was measured.
+        open: what is worth more time.
+        next: the one thing to do.
+        command: that does it, to paste into a shell; None where `next` is no command.
+        report: where the page is.
+    """
+
+    training: str
+    why: str | None = None
+    inference: str | None = None
+    open: str
+    next: str
+    command: str | None = None
+    report: str
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """The lines, each with its label; the command is in that of `next` where it fits there."""
+        fits = self.command is not None and len(f"{self.next}{self.command}") + 2 <= ANSWER_WIDTH
+        following = f"{self.next}{f': {self.command}' if fits else ''}"
+        texts = {"Training": self.training, "Why": self.why, "Inference": self.inference, "Open": self.open}
+        rows = texts | {"Next": following, "Report": self.report}
+        return [(label, text) for label, text in rows.items() if text]
+
+    @property
+    def long_command(self) -> str | None:
+        """The command, where it needs a line of its own."""
+        return None if self.command is None or any(self.command in text for _, text in self.rows) else self.command
+
+
 class OverParent(Ratio):
     """Speed-up of training over the variant that a candidate was made from, in the same rounds."""
 
@@ -578,6 +628,7 @@ class Serving(Record):
         rows: by variant and format.
         warnings: about the timing of the formats.
         best: the format to serve with; None where none is shown to be faster with the same score.
+        best_ratio: time of Keras / its time at the first batch size; the interval covers that it was picked.
         sentence: what to serve with.
     """
 
@@ -590,6 +641,7 @@ class Serving(Record):
     rows: Annotated[tuple[ServedRow, ...], BeforeValidator(in_float32)] = ()
     warnings: tuple[str, ...] | None = None
     best: str | None = None
+    best_ratio: Ratio | None = None
     sentence: str
 
 
@@ -613,6 +665,8 @@ class Candidate(Record):
         over_parent: None without a parent.
         other_batch: where the steps have other numbers of examples; the speed-up is then one of examples per second.
         why: the main cause of what training gains or loses, in a sentence or two.
+        next_steps: what would decide each open verdict, in sentences.
+        open: those that are worth the time.
         max_batch_examples_per_s: with the largest batch of each, alone on the machine.
     """
 
@@ -632,6 +686,7 @@ class Candidate(Record):
     sentence: str
     why: str | None = None
     next_steps: tuple[str, ...] | None = None
+    open: tuple[OpenQuestion, ...] | None = None
     reasons: tuple[Reason, ...]
     peak_memory_mib: BeforeAfter | None = None
     max_batch_size: BeforeAfter | None = None
@@ -699,6 +754,7 @@ class Comparison(Document):
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
+        answer: all of it in six lines; None in files of earlier releases.
         setup: what was compared, and how it was measured.
         serving: the trained weights in other formats; None without `serve.formats`.
     """
@@ -722,6 +778,7 @@ class Comparison(Document):
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
     notes: tuple[str, ...] | None = None
+    answer: Answer | None = None
     setup: Setup | None = None
     serving: Serving | None = None
     candidates: dict[str, Candidate]

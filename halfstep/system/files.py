@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -84,13 +83,6 @@ def judged_folder() -> Path | None:
     """The folder in which `halfstep judge` was called, if this is its workspace or a copy of it."""
     root = original_root()
     return root.parents[1] if root.parts[-2:] == JUDGE.parts else None
-
-
-def in_its_words(text: str) -> str:
-    """A message for the user; where `halfstep judge` runs the pipeline, it names that command."""
-    if judged_folder() is None:
-        return text
-    return re.sub(r"`dvc repro`", "the same command", re.sub(r"(`dvc repro [^`]+`)", rf"\1 in {JUDGE}", text))
 
 
 def shown_report() -> Path:

@@ -1,4 +1,4 @@
-"""`python -m halfstep ui`: MLflow's page on the runs of this checkout; Ctrl-C ends it."""
+"""`halfstep ui`: MLflow's page on the runs of this checkout; Ctrl-C ends it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from halfstep.errors import PrecisionError, TaskError
 from halfstep.system import files
-from halfstep.system.telling import tell
+from halfstep.system.telling import progress
 from halfstep.tasks import precision
 from halfstep.tasks.user_code import REPEAT, UNEVEN
 from halfstep.tensorflow_import import keras
@@ -187,12 +187,10 @@ class StopWhenNotFinite(keras.callbacks.Callback):
 
 
 def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
-    """Returns a listener that prints one line for each epoch, for output without a progress bar (logs, CI)."""
+    """Returns a listener that shows how far a training is, for output without a progress bar (logs, CI)."""
 
     def show(row: Epoch) -> None:
-        numbers = ", ".join(f"{key} {value:.4f}" for key, value in row.logs.items())
-        print(f"{name}: epoch {row.epoch + 1}/{epochs}: {numbers}, {row.epoch_time_s:.1f} s", flush=True)
-        tell(", ".join([f"epoch {row.epoch + 1}/{epochs}", *_score(row.logs)]))
+        progress(name, ", ".join([f"epoch {row.epoch + 1}/{epochs}", *_score(row.logs)]))
 
     return show
 
@@ -232,8 +230,3 @@ def _score(logs: Mapping[str, float]) -> list[str]:
     scores = [name for name in logs if name.startswith("val_") and name != "val_loss"]
     names = [*scores, *(name for name in ("val_loss", "loss") if name in logs)]
     return [f"{name} {logs[name]:.4f}" for name in names[:1]]
-
-
-def verbosity() -> int:
-    """Keras's `verbose`: a progress bar on a terminal, otherwise nothing."""
-    return 1 if sys.stdout.isatty() else 0

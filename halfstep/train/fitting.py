@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from halfstep.tasks.callbacks import redirected
 from halfstep.tasks.ready import ReadyTask
-from halfstep.train.callbacks import EpochRecorder, StopWhenNotFinite, verbosity
+from halfstep.train.callbacks import EpochRecorder, StopWhenNotFinite
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.resume import CheckpointCallback, build_metrics, restore_state, state_variables
 
@@ -67,7 +67,7 @@ class Fit:
             validation_data=self.ready.validation,
             callbacks=[*redirected(self.ready.task.callbacks, self.folder), *self.callbacks],
             shuffle=False,  # the batches are already shuffled
-            verbose=verbosity(),
+            verbose=0,
         )
 
     def _validate(self, epoch: int) -> None:

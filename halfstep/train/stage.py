@@ -13,7 +13,7 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
-from halfstep.system import files, sealing
+from halfstep.system import files, rerun, sealing
 from halfstep.system.telling import say
 from halfstep.tasks import user_code
 from halfstep.tasks.images.dataset import open_prepared
@@ -22,7 +22,7 @@ from halfstep.tracking import models, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
 from halfstep.train import checkpoints, saving
-from halfstep.train.callbacks import Epoch, epoch_line, length_line, verbosity
+from halfstep.train.callbacks import Epoch, epoch_line, length_line
 from halfstep.train.checkpoints import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.not_trained import leave_out
@@ -100,8 +100,7 @@ def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inp
     name = run_logging.training(trial.name, trial.seed).name
     listeners: list[Callable[[Epoch], None]] = [log_epoch]
     listeners.append(length_line(name, settings.train.epochs, len(settings.train.variants) * len(settings.train.seeds)))
-    if not verbosity():
-        listeners.append(epoch_line(name, settings.train.epochs))
+    listeners.append(epoch_line(name, settings.train.epochs))
     if inputs:
         listeners.append(_warning_of_edits(name, inputs))
     try:
@@ -110,7 +109,7 @@ def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inp
     except (KeyboardInterrupt, SystemExit):
         if session.interruption.requested:
             then = "resumes it" if session.save else "starts it anew"
-            print(files.in_its_words(f"{name}: interrupted; `dvc repro` {then}"), file=sys.stderr)
+            print(rerun.in_its_words(f"{name}: interrupted; `dvc repro` {then}"), file=sys.stderr)
         raise
 
 

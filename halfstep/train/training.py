@@ -29,7 +29,7 @@ from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras, tf
-from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, TrainingFailure, verbosity
+from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, TrainingFailure
 from halfstep.train.fitting import Callbacks, Fit
 from halfstep.train.numerics import located_overflow, located_underflow
 from halfstep.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
@@ -203,7 +203,7 @@ def _fit(
                 callbacks=callbacks,
                 validation=ready.validation,
                 folder=folder,
-                verbose=verbosity(),
+                verbose=0,
             )
         else:
             Fit(ready, trial.train.epochs, callbacks, folder).resume(session.start)

@@ -6,7 +6,7 @@ A new precision is a `Precision`, a row in `POLICIES`, and what only it has: the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 
@@ -77,3 +77,9 @@ POLICIES = {
         DTypePolicy("bfloat16", BFLOAT16, BFLOAT16),
     )
 }
+
+
+def short_name(variant: str, variants: Collection[str]) -> str:
+    """A variant's name without `mixed_`, where no other one has that name."""
+    short = variant.removeprefix("mixed_")
+    return variant if short in variants else short

@@ -11,11 +11,11 @@ import pytest
 from dvc.utils.hydra import apply_overrides
 
 from halfstep import params
-from halfstep.advise.remedies import Trial, command_line, suffix, trial_of, with_variant
+from halfstep.advise.remedies import Trial, suffix, trial_of, with_variant
 from halfstep.errors import AdviceError
 from halfstep.params import Params, Variant
 from halfstep.results.comparison import Remedy
-from halfstep.system import files
+from halfstep.system import files, rerun
 from halfstep.workspace import parameters, parser_of, split_at_dashes, values_of
 
 # Names that JSON, YAML, Hydra and a shell read differently.
@@ -86,7 +86,7 @@ def test_simple_values_need_no_quotes_of_their_own(folder: Path) -> None:
         "-S '++train.variants=[float32, mixed_float16, mixed_bfloat16, float32_xla_on]'"
     )
     files.write_json(files.JUDGE_CALL, {"known": ["-m", "package.train"], "own": []})
-    assert command_line({"profile.processes": 12, "profile.occasion": None}) == (
+    assert rerun.with_values({"profile.processes": 12, "profile.occasion": None}) == (
         "halfstep judge -m package.train --set profile.processes=12 --set profile.occasion=null"
     )
 

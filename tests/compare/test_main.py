@@ -119,13 +119,16 @@ def test_refused_comparison_is_a_failed_run(
     assert not (files.COMPARE / "comparison.json").exists()
 
 
-def test_table_is_as_wide_in_a_pipe_as_those_of_other_programs(
+def test_what_is_printed_ends_with_the_answer_and_fits_into_80_columns(
     configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     configure()
     assert main() == 0
-    assert 80 < max(map(len, capsys.readouterr().out.splitlines())) <= 120
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "Report     data/compare/report.html"
+    assert len(lines) < 20
 
 
 def test_parameter_that_is_edited_meanwhile(

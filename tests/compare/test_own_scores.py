@@ -12,7 +12,6 @@ from rich.console import Console
 
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
-from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError, CorruptFileError, DataError, ParameterError
@@ -20,7 +19,7 @@ from halfstep.results.training import SCORES
 from halfstep.stats.bootstrap import MetricChange
 from halfstep.stats.scores import ScoreChange
 from halfstep.system import files
-from tests.small_study import IMAGES, SEEDS, SmallStudy, terminal_of, write_results_of
+from tests.small_study import IMAGES, SEEDS, SmallStudy, sentences, terminal_of, write_results_of
 
 MARGIN = 0.02
 FAST = "mixed_bfloat16"
@@ -105,7 +104,7 @@ def test_too_few_examples_are_named_wherever_the_outcome_stands(own: SmallStudy)
     assert (quality.outcome, quality.reason) == ("not established", reason)
     assert reason in verdict_sentence(candidate)
     assert reason in (files.COMPARE / "report.html").read_text()
-    assert any("test examples instead of 400" in text for text in next_steps(candidate))
+    assert any("test examples instead of 400" in text for text in sentences(candidate))
 
 
 def test_scores_of_0_and_1_are_shown_as_a_share(project: SmallStudy) -> None:

@@ -13,13 +13,12 @@ from rich.console import Console
 
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
-from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.verdict import throttled_measures
 from halfstep.compare.words import verdict_sentence
 from halfstep.results.profile import GpuConditions
 from halfstep.system import files
-from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, terminal_of
+from tests.small_study import PROTOCOL, SmallStudy, html_of, profile, sentences, terminal_of
 
 GPU = GpuConditions(
     name="NVIDIA A100-SXM4-80GB",
@@ -104,7 +103,7 @@ def test_every_report_says_so(throttled: Judging) -> None:
     fast = throttled.cases[1]
     sentence = verdict_sentence(fast)
     assert "is undecided: the GPU was throttled in 60 % of the rounds, so its times decide nothing" in sentence
-    (step,) = next_steps(fast)
+    (step,) = sentences(fast)
     assert step.startswith("The GPU was throttled in too many rounds of training: look at its cooling")
     terminal = Console(file=StringIO(), width=200)
     terminal.print(terminal_of(throttled))

@@ -6,10 +6,9 @@ import pytest
 
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of
-from halfstep.compare.next_steps import next_steps
 from halfstep.compare.notes import notes
 from halfstep.compare.words import verdict_sentence
-from tests.small_study import SmallStudy, html_of
+from tests.small_study import SmallStudy, html_of, sentences
 
 
 def _compared(project: SmallStudy, cached_ms: float, ratio: float = 1.02, spread: float = 1.3) -> Judging:
@@ -31,7 +30,7 @@ def test_task_that_waits_for_its_input_is_not_worth_having(project: SmallStudy) 
     assert (
         " ms of a training step wait for input, so no precision can bring the 1.05× you asked for (speed-up" in sentence
     )
-    assert tuple(next_steps(candidate)) == ()
+    assert (sentences(candidate)) == ()
     assert sentence in html_of(comparison).replace("&#39;", "'")
     assert [reason.code for reason in comparison.baseline_reasons][:1] == ["input_bound"]
     stored = document_of(comparison).candidates["mixed_bfloat16"].waiting
@@ -80,4 +79,4 @@ def test_waiting_is_not_called_slower_where_nothing_was_trained(project: SmallSt
     candidate = comparison.cases[1]
     assert candidate.verdict == "inconclusive"
     assert "is not faster as required: 13" in verdict_sentence(candidate)
-    assert tuple(next_steps(candidate)) == ()
+    assert (sentences(candidate)) == ()

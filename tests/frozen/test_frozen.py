@@ -13,7 +13,7 @@ from rich.console import Console
 from halfstep.compare.document import document_of, judged
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.compare.report.terminal import render
+from halfstep.compare.report.terminal import answer_text, render
 from halfstep.compare.study import load_study
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Comparison
@@ -39,7 +39,7 @@ def texts_of(comparison: Comparison) -> str:
     with console.capture() as capture:
         console.print(render(comparison))
     parts = {
-        "terminal": capture.get(),
+        "terminal": f"{capture.get()}{answer_text(comparison)}\n",
         "page": text_of_page(render_report(comparison)),
         "Markdown": render_markdown(comparison),
     }

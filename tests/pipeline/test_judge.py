@@ -203,7 +203,7 @@ def test_kill_while_the_workspace_is_made_leaves_none(
     assert f"judge: your code wrote log.txt: all is as before, and what is new was moved to {WRITTEN}/" in shown
     assert "judge: shell.txt changed while this ran, by another program" in shown
     assert not (folder.path / "log.txt").exists()
-    assert shown[-1] == "judge: mend what is named above; the same command goes on from there: what is finished is kept"
+    assert shown[-1] == "judge: mend what is named above, then run the same command again; finished parts are kept"
     assert subprocess.check_output(["git", "log", "--format=%s"], cwd=workspace, text=True) == "The pipeline\n"
     assert "analytics = false" in (workspace / ".dvc/config").read_text()
 

@@ -9,6 +9,7 @@ import pytest
 
 from halfstep.profile import progress
 from halfstep.profile.progress import Progress
+from halfstep.system import telling
 
 
 def test_time_that_is_left_falls_within_a_repeat(
@@ -21,12 +22,10 @@ def test_time_that_is_left_falls_within_a_repeat(
     schedule: Any = SimpleNamespace(plan=plan, expected_s=60, expected_left_s=60.0)
     measurement: Any = SimpleNamespace(repeats=0)
     printer = Progress(measurement, schedule, ["float32", "mixed_bfloat16"], "float32", "profile")
+    for name, value in telling.ASKED.items():
+        monkeypatch.setenv(name, value)
     printer.begin()
     for clock.now_s in (110.0, 120.0, 130.0, 150.0, 170.0):
         printer.tick()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-3:] == [
-        "profile: repeat 1; about 40 s left",
-        "profile: repeat 1; about 10 s left",
-        "profile: repeat 1",
-    ]
+    told = [text for line in capsys.readouterr().out.splitlines() if (text := telling.told(line))]
+    assert told[-3:] == ["repeat 1; about 30 s left", "repeat 1; about 10 s left", "repeat 1"]

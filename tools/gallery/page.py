@@ -85,9 +85,9 @@ def _minutes(occasions: Sequence[Result]) -> int:
 
 
 def _why(candidate: Candidate) -> str:
-    """The first reason of training, with its numbers; else the main cause."""
+    """The main cause of what training gains or loses; else the first reason, with its numbers."""
     texts = [reason.text for reason in candidate.reasons if reason.measure == TRAIN]
-    return next(iter(texts), candidate.why or "no cause stands out.")
+    return candidate.why or next(iter(texts), "not found: the parts of the step change by less than their noise.")
 
 
 def _what_changes(candidate: Candidate) -> str:

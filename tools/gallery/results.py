@@ -236,4 +236,4 @@ def described(results: Collection[Result]) -> Iterator[str]:
     yield f"halfstep {newest.halfstep}, {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}"
     loads = {one.occasion: one.load_cores for one in ordered if one.load_cores}
     for name, cores in loads.items():
-        yield f"during the run named {name}, another program took {percent_text(cores, 0)} of one core"
+        yield f"one of the runs ({name}) was made while another program took {percent_text(cores, 0)} of one core"

@@ -1,4 +1,4 @@
-"""Prints the trace at PATH as one JSON object: `python -m halfstep trace PATH`."""
+"""Prints the trace at PATH as one JSON object: `halfstep trace PATH`."""
 
 from __future__ import annotations
 

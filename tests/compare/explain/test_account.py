@@ -267,7 +267,7 @@ def test_operations_and_classes_are_listed_where_they_change() -> None:
         ),
         (SLOWER, 130.0, 125.0, ". The traces explain all of it, and 4.10 ms too much: normalization costs 29.1 ms."),
         (SLOWER, 130.0, 115.0, ". The traces do not say why: −15.0 (−17.6"),
-        (BASELINE, 100.0, 100.0, " ms, which may be noise."),
+        (BASELINE, 100.0, 100.0, ": nothing to explain."),
         (BASELINE, 102.0, 102.0, ". The traces do not say why: the largest change that they show is of "),
     ],
 )

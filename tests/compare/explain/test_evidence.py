@@ -225,7 +225,7 @@ def test_bfloat16_is_advised_only_where_it_may_pay(
     slow = measured_speedup(0.2, 0.0005, -0.0005)
     trainings = (Training(0, training_metrics(loss_scale=0.5)),)
     case = accounted(case_of(before, after, slow, machine, trainings=trainings, min_speedup=1.05))
-    advice = {reason.code: reason.advice for reason in explain(given(case, rejected=rejected))}
+    advice = {reason.code: reason.advice for reason in explain(given(case, judged_policies=rejected))}
     assert ("mixed_bfloat16" in advice["emulated_float16"]) is advised
     assert ("mixed_bfloat16" in advice["loss_scale_collapse"]) is advised
     alone = profile({"profiler/compute_16bit_percent": 0.0})

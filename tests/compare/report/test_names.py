@@ -85,5 +85,4 @@ def test_terminal_shows_any_name_as_text(comparison: Judging, name: str) -> None
     console = Console(file=io.StringIO(), width=300, color_system="truecolor", force_terminal=True)
     console.print(terminal_of(_renamed(comparison, name)))
     assert isinstance(console.file, io.StringIO)
-    header = console.file.getvalue().splitlines()[1]
-    assert name in header
+    assert any(name in line for line in console.file.getvalue().splitlines() if "mean" in line)

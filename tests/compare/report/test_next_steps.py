@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from halfstep.compare.case import Judging
-from halfstep.compare.next_steps import MOST_PROCESSES, next_steps
+from halfstep.compare.next_steps import MOST_PROCESSES
 from halfstep.params.schema import ProfileParams
 from halfstep.stats.sample_size import times_as_long
-from tests.small_study import PROTOCOL, SmallStudy, given
+from tests.small_study import PROTOCOL, SmallStudy, given, sentences
 
 
 def _spread(project: SmallStudy, by: float) -> None:
@@ -33,7 +33,7 @@ def _training_only(comparison: Judging) -> Judging:
 def test_open_speedup_names_minutes_and_parameters(project: SmallStudy) -> None:
     _spread(project, 1.08)
     comparison = _training_only(project.compare(min_speedup=1.5))
-    cost, how = next_steps(comparison.cases[0])
+    cost, how = sentences(comparison.cases[0])
     ratio = comparison.cases[0].speedups["train"]
     needed = times_as_long(ratio, 1.5)
     assert needed is not None
@@ -54,7 +54,7 @@ def test_ratio_that_only_runs_leave_open_asks_for_another_occasion(project: Smal
     speedup = candidate.speedups["train"]
     agreeing = replace(speedup, by_process=tuple(replace(speedup.by_process[0]) for _ in range(4)))
     assert agreeing.within_run.low > 1.05 > agreeing.low
-    (sentence,) = next_steps(given(candidate, speedups={"train": agreeing}))
+    (sentence,) = sentences(given(candidate, speedups={"train": agreeing}))
     assert "anywhere from 1.05× to 1.12× after one run" in sentence
     assert sentence.endswith(
         "Set profile.occasion to another word and run `dvc repro`: the runs so far are kept, and the verdict is on "
@@ -73,4 +73,4 @@ def test_quality_is_left_out_if_the_speedup_points_to_reject(project: SmallStudy
     project.spread_processes("mixed_bfloat16", "rounds.csv", 1.2)
     comparison = _training_only(project.compare(quality_margin=0.002, min_speedup=1.65))
     assert comparison.cases[0].verdict == "inconclusive"
-    assert [text for text in tuple(next_steps(comparison.cases[0])) if "accuracy" in text] == []
+    assert [text for text in (sentences(comparison.cases[0])) if "accuracy" in text] == []

@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from halfstep.compare.case import Judging
+from halfstep.compare.document import document_of
 from halfstep.compare.ratio_text import SYNTHETIC_NOTE
+from halfstep.compare.report.terminal import answer_text
 from tests.small_study import SmallStudy, given, terminal_of
 
 
@@ -41,7 +43,7 @@ def test_tables_of_any_number_of_candidates_fit_into_80_columns(comparison: Judg
     heads = [line.split() for line in lines if line.startswith("mean ")]
     assert heads == [["mean", "float32", f"variant_{n}", "change", "verdict"] for n in range(10)]
     first = lines[lines.index(next(line for line in lines if line.startswith("mean "))) + 2 :]
-    measures = ["training step", "inference, batch 1", "inference, batch 32", "accuracy, %", "same weights, %"]
+    measures = ["training step", "inference, batch 1", "inference, batch 32", "accuracy, %", "float32's weights, %"]
     assert [line[: len(label)] for line, label in zip(first, measures, strict=False)] == measures  # none is folded
 
 
@@ -61,7 +63,8 @@ def test_synthetic_images_are_noted(project: SmallStudy) -> None:
 
 
 def test_study_without_candidates_answers_nothing(comparison: Judging) -> None:
-    assert _lines(_with_candidates(comparison, 0), 80)[0] == "Training: not known. No variant could be compared."
+    text = answer_text(document_of(_with_candidates(comparison, 0)))
+    assert text.splitlines()[0] == "Training   not known: no variant could be compared"
 
 
 def test_locale_without_these_characters_does_not_end_the_stage(root: Path, project: SmallStudy) -> None:

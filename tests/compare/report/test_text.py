@@ -38,5 +38,5 @@ def test_repeats_that_disagree_have_an_interval_that_can_be_read(project: SmallS
     speedup = judging.cases[1].speedups["train"]
     assert speedup.high > 100
     assert ratio_text(speedup) == f"{speedup.ratio:.2f}× ({speedup.low:.2f} to {speedup.high:,.0f})"
-    (note,) = [line for line in notes(judging) if line.startswith("Two runs of the same program")]
-    assert "would have had to measure over 10× in training" in note
+    (note,) = [line for line in notes(judging) if line.startswith("With the noise of this run")]
+    assert "counts as shown from a measured over 10× (training) on" in note
