@@ -57,6 +57,15 @@ ui.enable = lambda: None
 with set_loggers_level(logging.WARNING):
     sys.exit(main(sys.argv[1:]))
 """
+_DESCRIBED = "Judges a training in any folder: is lower precision faster, at the same quality?"
+_EPILOG = """\
+example:
+  halfstep judge train.py --minutes 2 --set train.epochs=3 -- --data pictures
+
+It trains each variant once, times them in turns for a minute or more, and prints the answer last. The report is
+.halfstep/report.html; everything else is below .halfstep/judge. An edit and the same command measure only what
+changed. Exit status: 0 for an answer, 1 where compare.gate does not pass, 2 where it could not answer.
+"""
 _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
 _SWITCH = "HALFSTEP_OVERLAYS"
@@ -123,11 +132,17 @@ def _locked(here: Path) -> Iterator[None]:
 
 
 def _arguments(known: Sequence[str]) -> argparse.Namespace:
-    described = "Judges a training in any folder: is lower precision faster, at the same quality?"
-    parser = parser_of("judge", described, "%(prog)s [options] WHAT [-- arguments of the script]")
+    parser = parser_of("judge", _DESCRIBED, "%(prog)s [options] WHAT [-- arguments of the script]")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
     parser.add_argument(rerun.AGAIN, metavar="STAGE", help="run profile, serve or another stage again, without an edit")
-    arguments = parser.parse_args(known)
+    arguments, others = parser.parse_known_args(known)
+    if others:
+        parser.error(
+            f"{' '.join(others)}: arguments of the script stand after --, such as `halfstep judge train.py -- "
+            f"{' '.join(others)}`; a parameter is set by --set, such as --set train.epochs=3"
+        )
     if [arguments.what, arguments.module, arguments.images].count(None) != 2:
         parser.error("name one thing to judge: a script, -m MODULE, module:function, or --images FOLDER")
     return arguments

@@ -16,11 +16,13 @@ from ruamel.yaml.error import YAMLError
 from halfstep import params
 from halfstep.errors import ParameterError
 from halfstep.params.reading import PARAMS_FILE
+from halfstep.params.rules import did_you_mean
 from halfstep.system import files
 from halfstep.system.imports import stages_package, template
 
 PIPELINE = "dvc.yaml"
 PLOTS = ".dvc/plots"
+_SCRIPT = "the script"
 
 
 def parser_of(program: str, description: str, usage: str) -> argparse.ArgumentParser:
@@ -76,7 +78,7 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
                 raise ParameterError(f"the module {arguments.module} does not exist in {here}, or in src there")
             yield "task.script", script
         else:
-            yield "task.script", _path_from(folder, here, arguments.what, "the script")
+            yield "task.script", _path_from(folder, here, arguments.what, _SCRIPT)
         yield "task.folder", _path_from(folder, here, ".", "the folder")  # it runs where its user stands
         yield "task.arguments", list(own)
         yield "train.epochs", None
@@ -102,7 +104,13 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
 def _path_from(folder: Path, here: Path, name: str, what: str) -> str:
     path = here / Path(name).expanduser()
     if not path.exists():
-        raise ParameterError(f"{what} {name} does not exist in {here}")
+        scripts = [str(item.relative_to(here)) for item in path.parent.glob("*.py") if item.is_relative_to(here)]
+        raise ParameterError(f"{what} {name} does not exist in {here}{did_you_mean(name, scripts)}")
+    if what == _SCRIPT and path.is_dir():
+        raise ParameterError(
+            f"{name} is a folder: name the script in it that trains, or, for a folder of pictures with a folder for "
+            f"each class, --images {name}"
+        )
     return os.path.relpath(path, folder)
 
 

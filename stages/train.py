@@ -37,7 +37,7 @@ def main() -> None:
     os.environ.update(entry.variables)
     settings = resolved(settings)
     name = f"{arguments.variant}-{arguments.seed}"
-    with stage_lock(f"train@{name}"), never_silent(f"train {name}"):
+    with stage_lock(f"train@{name}"), never_silent(f"train {arguments.variant} seed {arguments.seed}"):
         with ended_by_ctrl_c(), quick_imports():
             if reason := left_out(arguments.variant):
                 from halfstep.train.not_trained import run_failed

@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from halfstep.errors import one_line
@@ -20,9 +20,18 @@ ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")  # MLflow logs it as 
 RESERVED_NAMES = frozenset({"prepare", "train", "profile", "serve", "compare", "control"})
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` with the most similar known word, or an empty string."""
-    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+# What people call a variant, by its default name.
+_MEANT = {
+    **dict.fromkeys(("bf16", "bfloat16"), "mixed_bfloat16"),
+    **dict.fromkeys(("fp16", "f16", "float16", "half", "amp"), "mixed_float16"),
+    **dict.fromkeys(("fp32", "f32"), "float32"),
+}
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """Returns `; did you mean 'x'?` with the known word that is meant or most similar, or an empty string."""
+    meant = [name for name in (_MEANT.get(word.lower()),) if name in known]
+    nearest = meant or difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean '{nearest[0]}'?" if nearest else ""
 
 

@@ -313,7 +313,7 @@ class _ScriptInspector(_Inspector):
         with self.explained("has data that cannot be read"):
             fit, size = FitCall(call, self.trial.train.batch_size), self.trial.train.batch_size
             own_size = len(keras.tree.flatten(fit.first_batch)[0])
-        if size is not None and not fit.takes_batch_size:
+        if size not in (None, own_size) and not fit.takes_batch_size:
             raise TaskError(
                 f"train.batch_size is {size}, and {self.subject} makes its own batches, of {own_size}: set "
                 "train.batch_size to null"

@@ -24,7 +24,7 @@ _ENDED = {
 
 
 class Progress:
-    """Prints the plan and a line after each repeat, and shows in between how far the measurement is."""
+    """Prints the plan, and then shows how far the measurement is."""
 
     def __init__(
         self, measurement: Measurement, schedule: Schedule, arms: Sequence[str], baseline: str, stage: str
@@ -50,7 +50,7 @@ class Progress:
         progress(self._stage, f"repeat {self._measurement.repeats + 1}{self._so_far}{self._left}")
 
     def after_repeat(self, rule: StoppingRule, *, goes_on: bool, beyond_plan: bool) -> None:
-        """Prints the ratios so far, as the intervals that are judged, and what has ended.
+        """Says what the ratios are so far, as the intervals that are judged, and what has ended.
 
         Args:
             rule: that says both.
@@ -71,7 +71,7 @@ class Progress:
         else:
             self._ends_s = time.monotonic()
         name = f"{count} {'repeats' if count > 1 else 'repeat, a first answer'} measured"
-        say(self._stage, f"{name}{self._so_far}{self._left}")
+        progress(self._stage, f"{name}{self._so_far}{self._left}")
         if goes_on and beyond_plan:
             open_count = len(rule.open())
             what = "1 verdict is" if open_count == 1 else f"{open_count} verdicts are"

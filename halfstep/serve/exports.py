@@ -17,6 +17,7 @@ from halfstep.results.training import read_metrics
 from halfstep.serve.records import EXPORTING, Exported, Request
 from halfstep.system import files
 from halfstep.system.child import Child, Lost, serve
+from halfstep.system.telling import say
 from halfstep.tasks.trial import Trial
 
 
@@ -111,8 +112,8 @@ def _answer(child: Child, name: str, seed: int, settings: Params) -> Exported:
 
 def _say(name: str, seed: int, exported: Exported) -> None:
     for reason in dict.fromkeys(item.refusal for item in exported.exports if item.refusal is not None):
-        print(f"serve: {name}, seed {seed}: {reason}", flush=True)
-    print(f"serve: {name}, seed {seed}: {_summary(exported.exports)}", flush=True)
+        say("serve", f"{name}, seed {seed}: {reason}")
+    say("serve", f"{name}, seed {seed}: {_summary(exported.exports)}")
 
 
 def _summary(exports: Sequence[Export]) -> str:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 ASKED = {"HALFSTEP_TELL": "1"}  # in the environment of a stage that should tell
 _KEY = "halfstep"
 _SILENT_S = 4.5  # after which a line says that the stage still runs, where the output is no terminal
+_START_S = 1.0  # of a process, before it can say anything
 _TICK_S = 1.0
 _CLEAR = "\r\x1b[K"
 
@@ -53,7 +54,7 @@ def progress(name: str, text: str) -> None:
 @contextmanager
 def never_silent(name: str) -> Iterator[None]:
     """In the block, what is going on is shown again and again, with the seconds for which it has."""
-    _Now.printed_s = time.monotonic()
+    _Now.printed_s = time.monotonic() - _START_S
     progress(name, "starts")
     ended = threading.Event()
 

@@ -129,6 +129,10 @@ class ActiveRun:
             path.write_bytes(content)
             self.artifact(path)
 
+    def rename(self, name: str) -> None:
+        """Gives the run another name than its identity has."""
+        self.attempt(lambda: self.client.update_run(self.run_id, name=name))
+
     def describe(self, markdown: str) -> None:
         """Sets the description that the UI shows at the top of the run."""
         self.tags({"mlflow.note.content": markdown})

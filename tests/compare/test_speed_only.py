@@ -22,6 +22,7 @@ from halfstep.params import CompareParams
 from halfstep.system import files
 from stages.compare import main
 from tests.small_study import SPEEDUPS, SmallStudy, html_of, sentences, settings_in_force, terminal_of, write_results_of
+from tests.tracked_runs import by_name
 
 RATIO = SPEEDUPS["mixed_bfloat16"]  # 1.6
 
@@ -117,7 +118,7 @@ def test_runs_are_logged_from_the_files(
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
     experiment = client.get_experiment_by_name("mixed-precision")
     assert experiment is not None
-    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    runs = by_name(client.search_runs([experiment.experiment_id]))
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     training, profile, compare = runs["train float32 seed 1"], runs["float32"], runs["compare"]
     assert training.data.tags["mlflow.note.content"] == "Not trained (`train.epochs: 0`): speed only."

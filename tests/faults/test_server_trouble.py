@@ -23,6 +23,7 @@ from stages import profile as profile
 from tests.faults import servers
 from tests.faults.servers import SMALL, FaultyServer
 from tests.small_study import complete_data  # noqa: F401  (a fixture)
+from tests.tracked_runs import name_of
 
 TROUBLES = (servers.refuse, servers.hang, servers.later, servers.hello, servers.redirect, servers.noise)
 TIMEOUT_S = 1
@@ -92,9 +93,7 @@ def project_runs(tmp_path: Path) -> RunLister:
     def runs(experiment: str) -> list[tuple[str, str, bool]]:
         mlflow_experiment = client.get_experiment_by_name(experiment)
         rows = client.search_runs([mlflow_experiment.experiment_id]) if mlflow_experiment else []
-        return sorted(
-            (str(run.info.run_name), str(run.info.status), "mlflow.parentRunId" in run.data.tags) for run in rows
-        )
+        return sorted((name_of(run), str(run.info.status), "mlflow.parentRunId" in run.data.tags) for run in rows)
 
     return runs
 

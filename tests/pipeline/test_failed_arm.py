@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.tracked_runs import by_name
+
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
 MODEL = '''
 import keras
+from tests.tracked_runs import by_name
 
 
 def fragile(input_shape, classes):
@@ -39,7 +42,7 @@ def test_failed_training_is_reported_and_not_measured(copied: Checkout) -> None:
     assert [reason["code"] for reason in candidate["reasons"]] == ["arm_failed"]
     assert candidate["verdict"] != "adopt"
 
-    statuses = {run.info.run_name: run.info.status for run in copied.runs()}
+    statuses = {name: run.info.status for name, run in by_name(copied.runs()).items()}
     assert statuses.pop("train mixed_bfloat16 seed 0") == "FAILED"
     assert set(statuses) == {"prepare", "train float32 seed 0", "float32", "compare"}
     assert set(statuses.values()) == {"FINISHED"}

@@ -14,8 +14,9 @@ import psutil
 import pytest
 
 from halfstep.__main__ import main
+from halfstep.compare.report.terminal import answer_text
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.system import files, sealing
+from halfstep.system import files, rerun, sealing
 from halfstep.system.locking import try_lock
 from tests.pipeline.conftest import PROJECT, SMALL_BY_SET, Checkout, Folder
 
@@ -29,6 +30,10 @@ WRITTEN = files.JUDGE / sealing.WRITTEN
         (("train.py", "--images", "pictures"), "name one thing to judge"),
         (("-m", "package.train"), "module package.train does not exist in"),
         (("train.py",), "the script train.py does not exist in"),
+        (("wn.py",), "; did you mean 'own.py'?"),
+        ((".",), ". is a folder: name the script in it that trains, or, for a folder of pictures"),
+        (("own.py", "--epochs", "3"), "such as `halfstep judge train.py -- --epochs 3`; a parameter is set by --set"),
+        (("own.py", "--variants", "float32,bf16"), "; did you mean 'mixed_bfloat16'?"),
         (("--images", "pictures"), "--images pictures does not exist in"),
         (("own.py", "--set", "train.epoch=3"), "train.epoch is unknown"),
         (("own.py", "--set", "train.epochs.x=3"), "train.epochs.x: epochs is not a section"),
@@ -75,9 +80,10 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     assert done.returncode == 0, done.stdout + done.stderr
     comparison = Comparison.read(folder.path / files.JUDGE / COMPARISON)
     assert list(comparison.candidates) == ["mixed_bfloat16"]
-    assert comparison.candidates["mixed_bfloat16"].sentence.split(".")[0] in " ".join(done.stdout.split())
+    assert comparison.answer is not None
+    assert done.stdout.splitlines()[-1] == f"Report     {files.JUDGE_REPORT}"
+    assert "Running stage" not in done.stdout + done.stderr
     assert (folder.path / files.JUDGE_REPORT).is_file()
-    assert f"Report: {files.JUDGE_REPORT}" in done.stdout
     if "no overlays here" in done.stderr:
         assert "changed while this ran, by another program" in done.stderr
     else:
@@ -91,7 +97,10 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     again = folder.halfstep(command[0], "--json", *command[1:])
     assert again.returncode == 0
     assert json.loads(again.stdout) == comparison.as_json()
-    assert "Running stage 'train" not in again.stderr
+    assert "train mixed_bfloat16" not in again.stderr
+    unchanged = folder.halfstep(*command)
+    assert unchanged.stdout == f"{answer_text(comparison)}\n", "nothing had to be run"
+    _command_that_measures_again_does(folder, comparison)
     advised = folder.halfstep("advise")
     line = f"    halfstep judge train.py --variants=float32,mixed_bfloat16 '{layers}'"
     assert line in advised.stdout, advised.stdout + advised.stderr
@@ -102,8 +111,19 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     (folder.path / "train.py").write_text(text.replace("width = ", "raise ValueError('edited')\n    width = "))
     edited = folder.halfstep(*command)
     assert edited.returncode == 2
-    assert "Running stage 'prepare'" in edited.stdout
     assert "edited (train.py, line " in edited.stderr
+
+
+def _command_that_measures_again_does(folder: Folder, before: Comparison) -> None:
+    """What the answer says where the machine was busy; with the parameters of the call before."""
+    asked = files.read_json(folder.path / files.JUDGE / files.JUDGE_CALL)
+    done = folder.halfstep("judge", *asked["known"], rerun.AGAIN, "profile", "--", *asked["own"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "train mixed_bfloat16" not in done.stdout
+    after = Comparison.read(folder.path / files.JUDGE / COMPARISON)
+    assert after.control != before.control
+    assert done.stdout.splitlines()[-1] == f"Report     {files.JUDGE_REPORT}"
+    assert files.read_json(folder.path / files.JUDGE / files.JUDGE_CALL) == asked
 
 
 def _script_is_taken_as_it_is(workspace: Checkout, output: str) -> None:

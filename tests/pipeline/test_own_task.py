@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.tracked_runs import by_name
+
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
 
@@ -61,6 +63,7 @@ DATA = """
 from pathlib import Path
 
 import numpy as np
+from tests.tracked_runs import by_name
 
 
 def arrays(examples):
@@ -113,7 +116,7 @@ def test_task_outside_the_checkout_is_trained_measured_and_compared(copied: Chec
     assert candidate["quality"]["name"] == "neg_squared_error"
     assert candidate["quality_same_weights"]["examples"] == 1200
     _steps_with_loops_are_traced(copied)
-    runs = {run.info.run_name: run for run in copied.runs()}
+    runs = by_name(copied.runs())
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert "test_neg_squared_error" in runs["train float32 seed 0"].data.metrics
     assert "mixed_bfloat16/neg_squared_error_delta" in runs["compare"].data.metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 from halfstep.results.comparison import Comparison
+from tests.tracked_runs import by_name
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -36,7 +38,7 @@ def runs(finished: Checkout) -> dict[str, Run]:
     """All runs by name."""
     all_runs = finished.runs()
     assert len({run.info.run_name for run in all_runs}) == len(all_runs)
-    return {str(run.info.run_name): run for run in all_runs}
+    return by_name(all_runs)
 
 
 def test_files_of_the_trainings(finished: Checkout) -> None:
@@ -183,17 +185,20 @@ def test_training_logs_every_epoch(finished: Checkout, runs: dict[str, Run], var
 def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run]) -> None:
     run = runs["compare"]
     written = finished.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
-    measures = ["speedup_train", "speedup_inference_b1", "accuracy_delta", "accuracy_same_weights_delta"]
-    account = written["account"]["train"]
-    parts = [*(kind["kind"] for kind in account["kinds"]), "disturbance"]
-    measures += [f"account_{part}_ms" for part in parts]
-    expected = {f"mixed_bfloat16/{name}{end}" for name in measures for end in ("", "_low", "_high")}
+    measures = ["speedup_train", "speedup_train_low", "speedup_train_high", "speedup_inference_b1"]
+    measures += ["accuracy_delta", "accuracy_same_weights_delta"]
+    expected = {f"mixed_bfloat16/{name}" for name in measures} | {"at_a_glance/mixed_bfloat16_speedup"}
     expected |= {"noise_floor/train", "noise_floor/inference_b1", "mixed_bfloat16/memory_saved_mib"}
     expected |= {f"{variant}/time_to_accuracy_s" for variant in VARIANTS}
     assert set(run.data.metrics) == expected
     assert run.data.metrics["mixed_bfloat16/speedup_train"] == written["speedup"]["train"]["ratio"]
-    casts = next(kind for kind in account["kinds"] if kind["kind"] == "cast")
-    assert run.data.metrics["mixed_bfloat16/account_cast_ms_low"] == casts["low"]
+    answer = finished.json("data/compare/comparison.json")["answer"]
+    assert run.info.run_name == answer["training"].partition(" (")[0]
+    casts = next(kind for kind in written["account"]["train"]["kinds"] if kind["kind"] == "cast")
+    with (finished.root / "data/compare/account.csv").open(encoding="utf-8") as stream:
+        rows = {row["kind"]: row for row in csv.DictReader(stream)}
+    assert float(rows["cast"]["low_ms"]) == casts["low"]
+    assert set(rows) == {"disturbance", *(kind["kind"] for kind in written["account"]["train"]["kinds"])}
     assert run.data.tags["verdict.mixed_bfloat16"] == written["verdict"]
     assert run.data.tags["verdict_inference_b1.mixed_bfloat16"] == written["verdict_inference_b1"]
 
@@ -201,6 +206,7 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
 def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
     program = """
 import sys, importlib.util, keras, numpy
+from tests.tracked_runs import by_name
 assert importlib.util.find_spec("halfstep") is None
 images, model = numpy.load(sys.argv[1]), keras.saving.load_model(sys.argv[2])
 numpy.save("probabilities.npy", model.predict(images, verbose=0))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.pipeline.conftest import LIMIT_S, child_environment
+from tests.tracked_runs import by_name
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout
@@ -86,7 +87,7 @@ def test_formats_are_exported_timed_judged_and_logged_also_after_kills(copied: C
         "saved_model": True,
     }
     assert "For inference, " in serving["sentence"]
-    runs = {run.info.run_name: run for run in copied.runs()}
+    runs = by_name(copied.runs())
     assert {name for name in runs if name.startswith("serve ")} == {
         f"serve {variant} {name}" for variant in VARIANTS for name in ("litert", "saved_model")
     }

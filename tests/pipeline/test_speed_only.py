@@ -7,6 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from tests.tracked_runs import by_name
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,7 +46,7 @@ def test_speed_is_compared_without_a_training(copied: Checkout, root: Path, tmp_
     assert {candidate["verdict"], candidate["verdict_inference_b1"]} <= {"faster", "slower", "inconclusive"}
     assert not {"quality", "quality_same_weights", "same_weights", "tests"} & set(candidate)
 
-    runs = {run.info.run_name: run for run in copied.runs()}
+    runs = by_name(copied.runs())
     assert set(runs) == {
         *("prepare", "train float32 seed 0", "train mixed_bfloat16 seed 0", "float32", "mixed_bfloat16", "compare")
     }

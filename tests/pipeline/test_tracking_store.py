@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.tracked_runs import by_name
+
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
@@ -40,7 +42,7 @@ def test_deleted_or_other_store_is_filled_from_the_files(finished: Checkout, cop
 
 
 def _by_name(runs: list[Run]) -> dict[str, Run]:
-    return {str(run.info.run_name): run for run in runs}
+    return by_name(runs)
 
 
 def _tags(run: Run) -> dict[str, str]:
