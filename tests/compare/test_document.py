@@ -64,13 +64,12 @@ def test_tracking_names_are_those_of_the_contract(comparison: Judging) -> None:
     result = document_of(comparison)
     metrics, tags = tracking_metrics(result), tracking_tags(result)
     speedups = ("speedup_train", "speedup_inference_b1", "speedup_inference_b32")
-    for end in ("", "_low", "_high"):
-        for measure in (*speedups, "accuracy_delta", "accuracy_same_weights_delta"):
-            assert f"mixed_bfloat16/{measure}{end}" in metrics
-        for factor in (f"{measure}_{kind}{end}" for measure in speedups for kind in ("precision", "settings")):
-            assert f"mixed_float16/{factor}" in metrics
-            assert f"mixed_bfloat16/{factor}" not in metrics
-    assert metrics["mixed_float16/speedup_train_precision"] == pytest.approx(0.3125)
+    ends = ("speedup_train_low", "speedup_train_high")
+    for measure in (*speedups, *ends, "accuracy_delta", "accuracy_same_weights_delta"):
+        assert f"mixed_bfloat16/{measure}" in metrics
+    assert list(metrics)[:2] == ["at_a_glance/mixed_float16_speedup", "at_a_glance/mixed_bfloat16_speedup"]
+    assert metrics["at_a_glance/mixed_bfloat16_speedup"] == metrics["mixed_bfloat16/speedup_train"]
+    assert len(metrics) < 30
     assert metrics["mixed_bfloat16/accuracy_same_weights_delta"] == pytest.approx(-1 / IMAGES)
     assert {"noise_floor/train", "noise_floor/inference_b1", "noise_floor/inference_b32"} <= set(metrics)
     assert metrics["float32/time_to_accuracy_s"] == 10.0
