@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.conftest import SMALL
 from tools.benchmarks.checkout import cloned
 
 TESTS = 1  # the block that runs the tests, of which there is one
@@ -33,6 +34,7 @@ def test_every_block_of_the_readme_runs(root: Path) -> None:
     assert len([block for block in commands if "pytest" in block]) == TESTS
     with cloned("HEAD") as checkout:
         folder = checkout.root
+        checkout.configure({name: value for name, value in SMALL.items() if not name.startswith("train.batch")})
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
         packages = folder / ".venv" / "lib" / version / "site-packages"
         packages.mkdir(parents=True)
