@@ -35,7 +35,9 @@ def test_every_block_of_the_readme_runs(root: Path) -> None:
     with cloned("HEAD") as checkout:
         folder = checkout.root
         checkout.configure({name: value for name, value in SMALL.items() if not name.startswith("train.batch")})
-        venv.create(folder / ".venv", with_pip=True)  # whose pip finds the packages that are here, and downloads none
+        venv.create(
+            folder / ".venv", symlinks=True, with_pip=True
+        )  # whose pip finds the packages that are here, and downloads none
         (packages,) = (folder / ".venv" / "lib").glob("*/site-packages")
         (packages / "here.pth").write_text("\n".join(site.getsitepackages()))
         own = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
