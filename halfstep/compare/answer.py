@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from halfstep.compare.explain.why import short_why
 from halfstep.compare.ratio_text import large_ratio_text, ratio_text
-from halfstep.results.comparison import ANSWER_WIDTH, Answer, Candidate, Comparison, OpenQuestion, Verdict
+from halfstep.results.comparison import (
+    ANSWER_WIDTH,
+    Answer,
+    Candidate,
+    Comparison,
+    OpenQuestion,
+    ServedRow,
+    Serving,
+    Verdict,
+)
 from halfstep.results.profile import Setting
 from halfstep.system import rerun
-from halfstep.system.files import shown_report
+from halfstep.system.files import shown, shown_report
 from halfstep.words.formats import FORMATS
 from halfstep.words.policies import short_name
 from halfstep.words.text import TRAIN, batch_size_of, joined, percent_text, yaml_text
@@ -121,7 +130,7 @@ def _inference(comparison: Comparison) -> str | None:
     """A served format where one is good; else what the precision brings, at the batch size where it brings most."""
     serving = comparison.serving
     if serving is not None and serving.best is not None and serving.best_ratio is not None:
-        row = next(row for row in serving.rows if (row.variant, row.format) == (serving.weights, serving.best))
+        row = _best_row(serving)
         times = large_ratio_text(serving.best_ratio).replace("×", "× Keras", 1)
         how = f"{serving.weights} as {FORMATS[serving.best].label}, {times}"
         if row.quality is None:
@@ -146,6 +155,10 @@ def _inference(comparison: Comparison) -> str | None:
         return f"no: {measured}, but {_otherwise(comparison.candidates[name], measure, comparison)}"
     only = f"; at {joined(others)} not" if others and verdict in _GOOD else ""
     return f"{words.get(verdict, f'no: keep {comparison.baseline}. ')}{measured}{only}"
+
+
+def _best_row(serving: Serving) -> ServedRow:
+    return next(row for row in serving.rows if (row.variant, row.format) == (serving.weights, serving.best))
 
 
 def _questions(comparison: Comparison) -> list[OpenQuestion]:
@@ -180,9 +193,8 @@ def _next(comparison: Comparison, questions: Sequence[OpenQuestion]) -> tuple[st
     if longest is not None:
         return "measure longer", rerun.with_values(longest)
     serving = comparison.serving
-    if serving is not None and serving.best is not None:
-        row = next(row for row in serving.rows if (row.variant, row.format) == (serving.weights, serving.best))
-        return f"load {row.file}", None
+    if serving is not None and serving.best is not None and (row := _best_row(serving)).file is not None:
+        return f"load {shown(row.file)}", None
     if (advice := _advice_of_failed(comparison)) is not None:
         return advice, None
     if (why := no_help(comparison)) is not None:

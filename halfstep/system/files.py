@@ -85,6 +85,11 @@ def judged_folder() -> Path | None:
     return root.parents[1] if root.parts[-2:] == JUDGE.parts else None
 
 
+def shown(path: str | Path) -> Path:
+    """A file of the results, as a user finds it from where the command was called."""
+    return Path(path) if judged_folder() is None else JUDGE / path
+
+
 def shown_report() -> Path:
     """The page of the report, as a user finds it from where the command was called."""
     return REPORT if judged_folder() is None else JUDGE_REPORT
