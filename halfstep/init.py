@@ -88,7 +88,9 @@ def _dvc_root(folder: Path) -> Path:
 
 def _tell(into: Path, values: dict[str, object]) -> None:
     place = into / PIPELINE
-    set_here = f" ({', '.join(values)} set)" if values else ""
+    set_here = (
+        f" ({', '.join(values)} set)" if values else " (which trains the digits: name a script to judge your own)"
+    )
     print(f"Written: {place}, {into / PARAMS_FILE}{set_here}, and lines of .gitignore and .dvcignore.")
     go = "" if into == Path() else f"cd {into} && "
     print(f"Next: `{go}dvc repro`. `dvc exp run -S train.batch_size=128` tries a change once git has a commit of them.")

@@ -23,7 +23,7 @@ from halfstep.compare.explain.accounts import Accounts
 from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.next_steps import next_steps
 from halfstep.compare.report.html import render_report
-from halfstep.compare.report.terminal import render
+from halfstep.compare.report.terminal import details
 from halfstep.compare.stage import write_results
 from halfstep.compare.study import Study, VariantResult, load_study
 from halfstep.operations.op_kinds import Layers
@@ -624,7 +624,7 @@ def html_of(judging: Judging) -> str:
 
 def terminal_of(judging: Judging) -> RenderableType:
     """The terminal's tables and lines."""
-    return render(document_of(judging))
+    return details(document_of(judging))
 
 
 def write_results_of(judging: Judging) -> document.Comparison:

@@ -50,10 +50,12 @@ def too_few_examples(
     if examples >= enough:
         return None
     needed = f"about {planned:,}" if planned > enough else f"at least {enough:,}"
+    margins = (percent / 100 for percent in range(1, 100))
+    shown = next((f" to {one:g}" for one in margins if smallest_test_set(one, seeds, verdicts) <= examples), "")
     shared, fewer = (f" for {verdicts} verdicts", "compare fewer variants, ") if verdicts > 1 else ("", "")
     return (
         f"With {examples:,} test examples, a loss of at most {margin:g} of {score_name} cannot be shown{shared}: use "
-        f"{needed}, {fewer}or raise compare.quality_margin"
+        f"{needed}, {fewer}raise compare.quality_margin{shown}, or judge the speed only"
     )
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from halfstep.compare.document import document_of, judged
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.compare.report.terminal import answer_text, render
+from halfstep.compare.report.terminal import answer_text, brief
 from halfstep.compare.study import load_study
 from halfstep.params import CompareParams
 from halfstep.results.comparison import Comparison
@@ -37,7 +37,7 @@ def texts_of(comparison: Comparison) -> str:
     """What the terminal, the page and the Markdown say, one after the other."""
     console = Console(width=COLUMNS, color_system=None)
     with console.capture() as capture:
-        console.print(render(comparison))
+        console.print(brief(comparison))
     parts = {
         "terminal": f"{capture.get()}{answer_text(comparison)}\n",
         "page": text_of_page(render_report(comparison)),

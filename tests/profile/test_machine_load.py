@@ -28,6 +28,17 @@ def test_load_of_another_program_is_measured() -> None:
     assert list(load.warnings(more_than_there_are)) == []
 
 
+def test_load_of_an_earlier_session_counts() -> None:
+    assert OtherLoad(seconds=(10.0, 6.0)).cores() == 0.6
+    load = OtherLoad(seconds=(10.0, 6.0))
+    with load.counted():
+        pass
+    span_s, other_s = load.seconds
+    assert span_s > 10
+    assert other_s >= 6
+    assert load.cores() is not None
+
+
 @pytest.fixture
 def start_as() -> Iterator[Callable[..., None]]:
     """Starts a process of a user that has these arguments and waits. Only root may do so."""

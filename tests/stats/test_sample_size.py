@@ -49,7 +49,10 @@ def test_smallest_test_set_follows_the_number_of_verdicts() -> None:
     assert message.startswith(
         "With 567 test examples, a loss of at most 0.01 of accuracy cannot be shown for 6 verdicts"
     )
-    assert "568" in message
+    assert message.endswith(
+        "use at least 568, compare fewer variants, raise compare.quality_margin to 0.02, or judge the speed only"
+    )
+    assert "raise compare.quality_margin to 0.05, or judge" in str(too_few_examples(120, "accuracy", 0.01, 1, 6))
 
 
 @pytest.mark.parametrize(("margin", "reported"), [(0.01, True), (0.05, False)])
@@ -63,6 +66,20 @@ def test_prepare_reports_that_the_test_set_is_too_small(
     write_params(data={"source": "digits", "test_fraction": 0.1, "image_size": 8}, compare={"quality_margin": margin})
     assert main() == 0
     assert ("a loss of at most 0.01 of accuracy cannot be shown" in capsys.readouterr().out) is reported
+
+
+def test_prepare_names_what_no_later_stage_can_use(
+    project: Path, write_params: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"source": "digits", "test_fraction": 0.02, "image_size": 8}
+    write_params(data=data, train={"variants": ["float32"]})
+    assert main() == 0
+    out = capsys.readouterr().out
+    assert "train.variants has float32 alone: it is timed, and there is nothing to compare it with" in out
+    assert "has 3 test images, and 9 more classes have few: too few to say what a variant does to it" in out
+    write_params(data=data, train={"batch_size": 2000})
+    assert main() == 1
+    assert "train.batch_size is 2000; allowed is at most 1" in capsys.readouterr().err
 
 
 def _change(gained: list[int], lost: list[int], examples: int) -> BinaryChange:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import time
+
 import pytest
 
 from halfstep.system import telling
@@ -58,3 +62,33 @@ def test_nothing_is_told_where_nobody_asked(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("line", ["Running stage 'profile':", '{"other": 1}', '{"halfstep": "cut o', ""])
 def test_other_lines_tell_nothing(line: str) -> None:
     assert telling.told(line) is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_line_on_a_terminal_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    telling.progress("profile", "repeat 1")
+    telling.progress("profile", "repeat 2; training: mixed_bfloat16 0.86 to 0.99×")
+    first, second = terminal.getvalue().split("\r\x1b[K")[1:]
+    assert (first, second) == ("profile: repeat 1", "profile: repeat 2; training: ")  # cut: a longer one would stay
+    assert (telling.cleared(), telling.cleared()) == ("\r\x1b[K", "")
+
+
+def test_silence_ends_with_a_line_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(telling, "_SILENT_S", 1.05)
+    monkeypatch.setattr(telling, "_TICK_S", 0.01)
+    with telling.never_silent("profile"):
+        telling.progress("profile", "traces")
+        time.sleep(0.3)
+        said = capsys.readouterr().out
+        assert said.splitlines() == ["profile: traces"], "the process itself has taken a second"
+    time.sleep(0.05)
+    assert capsys.readouterr().out == ""

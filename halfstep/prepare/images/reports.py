@@ -16,6 +16,7 @@ from halfstep.system.files import write_text
 from halfstep.words.escaping import table_text
 
 CONFLICTS = "class_conflicts.csv"
+_FEWEST_OF_CLASS = 5
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,17 @@ def conflicts_line(directory: Path) -> str | None:
         f"{rows[0]['path']} in {rows[0]['class']!r} and {other['path']} in {other['class']!r}; they are used as they "
         f"are: check their classes ({directory / CONFLICTS} lists all of them)"
     )
+
+
+def small_classes_line(info: PreparedInfo) -> str | None:
+    """One line for the terminal if a class has too few test images to say anything of its recall."""
+    counts = info.class_counts["test"]
+    name, count = min(counts.items(), key=lambda item: item[1])
+    if count >= _FEWEST_OF_CLASS:
+        return None
+    others = sum(other < _FEWEST_OF_CLASS for other in counts.values()) - 1
+    more = f", and {others} more classes have few" if others else ""
+    return f"the class {name!r} has {count} test images{more}: too few to say what a variant does to it"
 
 
 def _csv(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
