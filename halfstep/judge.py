@@ -212,7 +212,7 @@ def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, again: 
     try:
         with _overlays(workspace, here, folders, changed) as prefix:
             dvc_repro = [*prefix, sys.executable, "-c", _QUIET_DVC, "repro"]
-            if again is not None:
+            if again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
                 _run([*dvc_repro, "-f", "-s", again], workspace, to_stderr=to_stderr)
             _run(dvc_repro, workspace, to_stderr=to_stderr)
     finally:
