@@ -216,7 +216,7 @@ def test_step_of_a_loop_of_its_own_is_judged(project: ScriptProject) -> None:
     assert "prepare: train.py: the first call of step in line" in out
     assert "4 steps per epoch; speed only: its training step is a function of its own\n" in out
     assert project.train()["status"] == project.train("mixed_bfloat16")["status"] == "not_trained"
-    assert "float32: " in project.passed("profile")
+    assert "timing float32 (twice" in project.passed("profile")
     assert not (project.script.parent / "ended").exists()
     summary = project.json("data/profile/float32/summary.json")
     assert (summary["in_force"]["batch_size"], summary["configuration"]["optimizer"]) == (8, "adam")

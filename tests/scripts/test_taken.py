@@ -89,7 +89,7 @@ def test_train_on_batch_is_a_step_of_keras(project: ScriptProject) -> None:
     assert "the first call of train_on_batch in line 7 is taken; later ones (line 8) are not" in out
     assert "speed only: its training step is train_on_batch, and one batch is timed again and again" in out
     assert project.train()["status"] == project.train("mixed_bfloat16")["status"] == "not_trained"
-    assert "float32: " in project.passed("profile")
+    assert "timing float32 (twice" in project.passed("profile")
     assert project.json("data/profile/float32/summary.json")["in_force"]["batch_size"] == 16
     assert not (project.script.parent / "ended").exists()
 
