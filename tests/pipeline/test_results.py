@@ -206,7 +206,6 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
 def test_model_loads_in_plain_keras(finished: Checkout, tmp_path: Path) -> None:
     program = """
 import sys, keras, numpy
-from tests.tracked_runs import by_name
 sys.modules["halfstep"] = None  # its import would fail
 images, model = numpy.load(sys.argv[1]), keras.saving.load_model(sys.argv[2])
 numpy.save("probabilities.npy", model.predict(images, verbose=0))
