@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 MODEL = '''
 import keras
-from tests.tracked_runs import by_name
 
 
 def fragile(input_shape, classes):

@@ -63,7 +63,6 @@ DATA = """
 from pathlib import Path
 
 import numpy as np
-from tests.tracked_runs import by_name
 
 
 def arrays(examples):
