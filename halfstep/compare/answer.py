@@ -96,10 +96,10 @@ def _training(comparison: Comparison, ranked: Sequence[str]) -> str:
 def _with_others(text: str, comparison: Comparison, others: Sequence[str]) -> str:
     """A text on the first candidate, with the ratio of the next one, and how many more there are."""
     for number, name in enumerate(others, 1):
-        shown = f", {_short(name, comparison)} {comparison.candidates[name].speedups[TRAIN].ratio:.2f}×"
-        if number == _SHOWN or len(f"no: keep {comparison.baseline}. {text}{shown}") > ANSWER_WIDTH:
+        other = f", {_short(name, comparison)} {comparison.candidates[name].speedups[TRAIN].ratio:.2f}×"
+        if number == _SHOWN or len(f"no: keep {comparison.baseline}. {text}{other}") > ANSWER_WIDTH:
             return f"{text}, and {len(others) - number + 1} more{_failed(comparison, '; ')}"
-        text += shown
+        text += other
     return f"{text}{_failed(comparison, ', ')}"
 
 

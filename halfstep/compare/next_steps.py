@@ -73,7 +73,7 @@ def _disturbed(void: Sequence[str], case: Case) -> Iterator[NextStep]:
 def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
     """What would settle each open ratio, and how to measure as long as the one that takes longest."""
     longest, too_close, judging = 0, list[str](), case.judging
-    protocol, open_texts = case.before.summary.protocol, list[str]()
+    protocol, takes_longest, open_whats = case.before.summary.protocol, "", dict[str, None]()
     for measure, label, speedup in [(at, *item) for at in measures for item in _open_ratios(at, case)]:
         number = occasions_needed(speedup, judging.params.min_speedup)
         if (times := _times(speedup, number, judging)) is not None:
@@ -83,8 +83,9 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
                 f"{label}: {_so_far(speedup, judging)}. Measuring about {times} times as long{takes} would probably "
                 "settle it."
             )
-            open_texts.append(f"{_what(measure)} of {case.short_name}{takes}")
-            longest = max(longest, times)
+            open_whats[_what(measure)] = None
+            if times > longest:
+                longest, takes_longest = times, takes
         elif number is not None:
             runs = "one run" if speedup.occasions == 1 else f"{speedup.occasions} runs"
             yield _step(
@@ -107,7 +108,8 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
         about = {"profile.max_seconds": "about "}
         changes = [f"{name} to {about.get(name, '')}{value:g}" for name, value in values.items()]
         whole = {name: int(value) if value == int(value) else value for name, value in values.items()}
-        yield NextStep(f"{LONGER} set {joined(changes)}.", OpenQuestion(text="; ".join(open_texts), settings=whole))
+        text = f"{joined(list(open_whats))} of {case.short_name}{takes_longest}"
+        yield NextStep(f"{LONGER} set {joined(changes)}.", OpenQuestion(text=text, settings=whole))
     if too_close and protocol.processes <= _FEW_REPEATS:
         yield _step(
             f"{'; '.join(too_close)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
