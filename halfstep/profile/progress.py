@@ -39,7 +39,8 @@ class Progress:
         how = "in turns" if self._schedule.plan.interleaved else "one at a time"
         copies = " (twice, as a control)" if files.CONTROL in self._arms else ""
         others = [name for name in self._arms if files.is_variant(name) and name != self._baseline]
-        say(
+        show = say if self._stage == "profile" and copies else progress  # what is short needs no line of its own
+        show(
             self._stage,
             f"timing {joined([f'{self._baseline}{copies}', *others])} {how}; usually "
             f"{self._schedule.plan.fewest_repeats} repeats, about {duration(self._schedule.expected_s)}",
