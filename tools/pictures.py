@@ -1,4 +1,4 @@
-"""Makes docs/report.png, docs/report-phone.png and docs/mlflow-compare.png of the results in data/.
+"""Makes docs/report*.png and docs/mlflow-compare.png of the results in data/.
 
 python -m tools.pictures     after `dvc repro`, with Chromium (Debian's package `chromium`)
 
@@ -26,7 +26,16 @@ from halfstep.system import files
 from halfstep.tracking import store
 
 DOCS = Path("docs")
-PAGES = {"report": (1280, 900), "report-phone": (390, 844)}
+PAGES = {
+    "report": (1280, 900),
+    "report-phone": (390, 844),
+    "report-dark": (1280, 900),
+    "report-forced-colors": (1280, 900),
+}
+_OPTIONS = {
+    "report-dark": ["--blink-settings=preferredColorScheme=0"],
+    "report-forced-colors": ["--force-high-contrast", "--enable-features=ForcedColors"],
+}
 COMPARE = ("mlflow-compare", (1280, 1000))
 _TEMPLATES = Path("halfstep/compare/report/templates")
 _RENDERING_MS = 30_000  # that MLflow's page may take
@@ -74,6 +83,7 @@ def _picture(browser: str, address: str, name: str, size: tuple[int, int]) -> No
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.png"
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user"]
+        options += _OPTIONS.get(name, [])
         options += [f"--window-size={size[0]},{size[1]}", f"--virtual-time-budget={_RENDERING_MS}"]
         subprocess.run([browser, *options, f"--screenshot={path}", address], check=True, stderr=subprocess.DEVNULL)
         text = PngInfo()
