@@ -108,7 +108,7 @@ def test_every_report_says_so(throttled: Judging) -> None:
     terminal = Console(file=StringIO(), width=200)
     terminal.print(terminal_of(throttled))
     assert isinstance(terminal.file, StringIO)
-    note = "Note: The GPU was throttled in too many rounds of training, which therefore decides nothing."
+    note = "The GPU was throttled in too many rounds of training, which therefore decides nothing."
     assert note in terminal.file.getvalue()
     result = document_of(throttled)
     assert result.control["train"].throttled == pytest.approx(0.6)

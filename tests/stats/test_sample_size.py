@@ -78,8 +78,8 @@ def test_prepare_names_what_no_later_stage_can_use(
     assert "train.variants has float32 alone: it is timed, and there is nothing to compare it with" in out
     assert "has 3 test images, and 9 more classes have few: too few to say what a variant does to it" in out
     write_params(data=data, train={"batch_size": 2000})
-    assert main() == 1
-    assert "train.batch_size is 2000; allowed is at most 1" in capsys.readouterr().err
+    assert main() == 0
+    assert "train.batch_size is 2000; allowed is at most 1" in capsys.readouterr().out
 
 
 def _change(gained: list[int], lost: list[int], examples: int) -> BinaryChange:
