@@ -84,7 +84,9 @@ def _picture(browser: str, address: str, name: str, size: tuple[int, int]) -> No
         path = Path(folder) / "page.png"
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user"]
         options += _OPTIONS.get(name, [])
-        options += [f"--window-size={size[0]},{size[1]}", f"--virtual-time-budget={_RENDERING_MS}"]
+        options += [f"--window-size={size[0]},{size[1]}"]
+        if address.startswith("http"):
+            options.append(f"--virtual-time-budget={_RENDERING_MS}")
         subprocess.run([browser, *options, f"--screenshot={path}", address], check=True, stderr=subprocess.DEVNULL)
         text = PngInfo()
         text.add_text("templates", digest(Path()))
