@@ -28,7 +28,6 @@ def test_results_are_written_to_the_files_of_the_contract(comparison: Judging) -
     result = write_results_of(comparison)
     paths = sorted(path.relative_to(files.COMPARE).as_posix() for path in files.COMPARE.rglob("*") if path.is_file())
     assert paths == [
-        "account.csv",
         "comparison.json",
         "metrics.json",
         "plots/latency.csv",

@@ -195,7 +195,8 @@ def test_metrics_and_verdicts_of_compare(finished: Checkout, runs: dict[str, Run
     answer = finished.json("data/compare/comparison.json")["answer"]
     assert run.info.run_name == answer["training"].partition(" (")[0]
     casts = next(kind for kind in written["account"]["train"]["kinds"] if kind["kind"] == "cast")
-    with (finished.root / "data/compare/account.csv").open(encoding="utf-8") as stream:
+    artifacts = Path(str(run.info.artifact_uri).removeprefix("file://"))
+    with (artifacts / "account_changes.csv").open(encoding="utf-8") as stream:
         rows = {row["kind"]: row for row in csv.DictReader(stream)}
     assert float(rows["cast"]["low_ms"]) == casts["low"]
     assert set(rows) == {"disturbance", *(kind["kind"] for kind in written["account"]["train"]["kinds"])}
