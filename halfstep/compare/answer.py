@@ -12,8 +12,6 @@ from halfstep.results.comparison import (
     Candidate,
     Comparison,
     OpenQuestion,
-    ServedRow,
-    Serving,
     Verdict,
 )
 from halfstep.results.profile import Setting
@@ -129,10 +127,10 @@ def _score(comparison: Comparison) -> str:
 def _inference(comparison: Comparison) -> str | None:
     """A served format where one is good; else what the precision brings, at the batch size where it brings most."""
     serving = comparison.serving
-    if serving is not None and serving.best is not None and serving.best_ratio is not None:
-        row = _best_row(serving)
+    row = None if serving is None else serving.best_row
+    if serving is not None and row is not None and serving.best_ratio is not None:
         times = large_ratio_text(serving.best_ratio).replace("×", "× Keras", 1)
-        how = f"{serving.weights} as {FORMATS[serving.best].label}, {times}"
+        how = f"{serving.weights} as {FORMATS[row.format].label}, {times}"
         if row.quality is None:
             return f"faster: {how}; {_score(comparison)} not measured"
         return f"yes: {how}, {row.quality.name} the same"
@@ -155,10 +153,6 @@ def _inference(comparison: Comparison) -> str | None:
         return f"no: {measured}, but {_otherwise(comparison.candidates[name], measure, comparison)}"
     only = f"; at {joined(others)} not" if others and verdict in _GOOD else ""
     return f"{words.get(verdict, f'no: keep {comparison.baseline}. ')}{measured}{only}"
-
-
-def _best_row(serving: Serving) -> ServedRow:
-    return next(row for row in serving.rows if (row.variant, row.format) == (serving.weights, serving.best))
 
 
 def _questions(comparison: Comparison) -> list[OpenQuestion]:
@@ -192,8 +186,8 @@ def _next(comparison: Comparison, questions: Sequence[OpenQuestion]) -> tuple[st
     )
     if longest is not None:
         return "measure longer", rerun.with_values(longest)
-    serving = comparison.serving
-    if serving is not None and serving.best is not None and (row := _best_row(serving)).file is not None:
+    row = None if comparison.serving is None else comparison.serving.best_row
+    if row is not None and row.file is not None:
         return f"load {shown(row.file)}", None
     if (advice := _advice_of_failed(comparison)) is not None:
         return advice, None

@@ -644,6 +644,11 @@ class Serving(Record):
     best_ratio: Ratio | None = None
     sentence: str
 
+    @property
+    def best_row(self) -> ServedRow | None:
+        """The judged weights in the format to serve with; None without one."""
+        return next((row for row in self.rows if (row.variant, row.format) == (self.weights, self.best)), None)
+
 
 class Candidate(Record):
     """One candidate.
