@@ -1,6 +1,7 @@
 """Makes docs/report*.png and docs/mlflow-compare.png of the results in data/.
 
-python -m tools.pictures     after `dvc repro`, with Chromium (Debian's package `chromium`)
+python -m tools.pictures     after `dvc repro`, with Chromium and pdftoppm (Debian's packages chromium and
+                               poppler-utils)
 
 Each picture says in its text `templates` of which page it is: a test fails where the page has changed since.
 """
@@ -31,6 +32,7 @@ PAGES = {
     "report-phone": (390, 844),
     "report-dark": (1280, 900),
     "report-forced-colors": (1280, 900),
+    "report-paper": (816, 1056),
 }
 _OPTIONS = {
     "report-dark": ["--blink-settings=preferredColorScheme=0"],
@@ -50,8 +52,8 @@ def digest(root: Path) -> str:
 def main() -> None:
     """Makes all pictures."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    if browser is None:
-        raise SystemExit("tools.pictures: chromium is not installed: apt install chromium")
+    if browser is None or shutil.which("pdftoppm") is None:
+        raise SystemExit("tools.pictures: a program is missing: apt install chromium poppler-utils")
     report = files.REPORT.resolve().as_uri()
     for name, size in PAGES.items():
         _picture(browser, report, name, size)
@@ -87,7 +89,13 @@ def _picture(browser: str, address: str, name: str, size: tuple[int, int]) -> No
         options += [f"--window-size={size[0]},{size[1]}"]
         if address.startswith("http"):
             options.append(f"--virtual-time-budget={_RENDERING_MS}")
-        subprocess.run([browser, *options, f"--screenshot={path}", address], check=True, stderr=subprocess.DEVNULL)
+        if name == "report-paper":
+            printed = ["--no-pdf-header-footer", f"--print-to-pdf={folder}/page.pdf"]
+            subprocess.run([browser, *options, *printed, address], check=True, stderr=subprocess.DEVNULL)
+            to_picture = ["pdftoppm", "-png", "-singlefile", "-r", "96", f"{folder}/page.pdf", f"{folder}/page"]
+            subprocess.run(to_picture, check=True)
+        else:
+            subprocess.run([browser, *options, f"--screenshot={path}", address], check=True, stderr=subprocess.DEVNULL)
         text = PngInfo()
         text.add_text("templates", digest(Path()))
         with Image.open(path) as image:

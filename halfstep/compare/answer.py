@@ -160,8 +160,8 @@ def _questions(comparison: Comparison) -> list[OpenQuestion]:
     is_served = comparison.serving is not None and comparison.serving.best is not None
     adopted = any(item.verdict == "adopt" for item in comparison.candidates.values())
     found = [question for item in comparison.candidates.values() for question in item.open or ()]
-    found = [item for item in found if not (is_served and item.text.startswith("inference"))]
-    found = [item for item in found if not (adopted and item.text.startswith("training"))]
+    found = [item for item in found if not (is_served and item.of == "inference")]
+    found = [item for item in found if not (adopted and item.of == "training")]
     return sorted({item.text: item for item in found}.values(), key=lambda item: item.again is None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from halfstep.compare.case import Case, Judging
 from halfstep.compare.ratio_text import ratio_text
@@ -73,7 +74,8 @@ def _disturbed(void: Sequence[str], case: Case) -> Iterator[NextStep]:
 def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
     """What would settle each open ratio, and how to measure as long as the one that takes longest."""
     longest, too_close, judging = 0, list[str](), case.judging
-    protocol, takes_longest, open_whats = case.before.summary.protocol, "", dict[str, None]()
+    protocol, takes_longest = case.before.summary.protocol, ""
+    open_whats = dict[Literal["training", "inference"], None]()
     for measure, label, speedup in [(at, *item) for at in measures for item in _open_ratios(at, case)]:
         number = occasions_needed(speedup, judging.params.min_speedup)
         if (times := _times(speedup, number, judging)) is not None:
@@ -94,6 +96,7 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
                 "the runs so far are kept, and the verdict is on all of them.",
                 OpenQuestion(
                     text=f"{_what(measure)} of {case.short_name} ({number - speedup.occasions} more runs)",
+                    of=_what(measure),
                     settings={"profile.occasion": _next_word(protocol.occasion)},
                 ),
             )
@@ -109,7 +112,8 @@ def _speed(measures: Sequence[str], case: Case) -> Iterator[NextStep]:
         changes = [f"{name} to {about.get(name, '')}{value:g}" for name, value in values.items()]
         whole = {name: int(value) if value == int(value) else value for name, value in values.items()}
         text = f"{joined(list(open_whats))} of {case.short_name}{takes_longest}"
-        yield NextStep(f"{LONGER} set {joined(changes)}.", OpenQuestion(text=text, settings=whole))
+        of = next(iter(open_whats)) if len(open_whats) == 1 else None
+        yield NextStep(f"{LONGER} set {joined(changes)}.", OpenQuestion(text=text, settings=whole, of=of))
     if too_close and protocol.processes <= _FEW_REPEATS:
         yield _step(
             f"{'; '.join(too_close)}: so few repeats cannot tell noise from a gain. Leave profile.processes empty, or "
@@ -127,7 +131,7 @@ def _step(text: str, question: OpenQuestion | None = None) -> NextStep:
     return NextStep(capitalized(text), question)
 
 
-def _what(measure: str) -> str:
+def _what(measure: str) -> Literal["training", "inference"]:
     return "training" if measure == TRAIN else "inference"
 
 

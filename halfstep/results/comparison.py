@@ -517,9 +517,11 @@ class OpenQuestion(Record):
         text: in a few words, such as `training of bfloat16 (about 4 min)`.
         settings: parameters of a measurement that would decide it, by dotted name; None where that takes other data.
         again: the stage to run again without an edit, because the measurement was disturbed.
+        of: what it is about, if that is one of the two.
     """
 
     text: str
+    of: Literal["training", "inference"] | None = None
     settings: dict[str, Any] | None = None
     again: Literal["profile"] | None = None
 

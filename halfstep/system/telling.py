@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 ASKED = {"HALFSTEP_TELL": "1"}  # in the environment of a stage that should tell
 _KEY = "halfstep"
-_SILENT_S = 4.5  # after which a line says that the stage still runs, where the output is no terminal
+_SILENT_S = 4.8  # after which a line says that the stage still runs, where the output is no terminal
 _START_S = 1.0  # of a process, before it can say anything
-_TICK_S = 1.0
+_TICK_S = 0.2
 _CLEAR = "\r\x1b[K"
 
 

@@ -11,7 +11,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import mlflow
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
 from halfstep.errors import is_disk_full, one_line
 from halfstep.tracking.store import is_locked
@@ -64,6 +66,16 @@ class ActiveRun:
     def metrics(self, values: Mapping[str, float]) -> None:
         """Logs metrics, without values that are not finite, because MLflow shows NaN as 0."""
         self.attempt(lambda: self._send(_as_metrics(values)))
+
+    @contextmanager
+    def system_metrics(self) -> Iterator[None]:
+        """In the block, the load of the machine is logged every 10 s, under `system/`."""
+        monitor = SystemMetricsMonitor(self.run_id, tracking_uri=self.client.tracking_uri)
+        monitor.start()
+        try:
+            yield
+        finally:
+            monitor.finish()
 
     def epochs(self, rows: Iterable[Mapping[str, float]]) -> None:
         """Logs the epochs that the run has not got: rows with the key `epoch`."""
@@ -187,7 +199,7 @@ def logged_name(name: str) -> str:
 def http_status(error: Exception) -> int:
     """The status code of a server's answer; 500 without an answer."""
     if isinstance(error, MlflowException):
-        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+        return int(error.get_http_status_code())
     return int(getattr(getattr(error, "response", None), "status_code", 500))  # of an upload
 
 

@@ -40,7 +40,7 @@ def _create(path: Path) -> None:
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", poolclass=StaticPool)
-    _initialize_tables(engine)  # type: ignore[no-untyped-call]
+    _initialize_tables(engine)
     with closing(engine.raw_connection()) as connection, atomic_path(path) as temporary_path:
         connection.cursor().execute(f"PRAGMA application_id = {store.application_id(path):d}")
         assert connection.driver_connection is not None, "it was just made"

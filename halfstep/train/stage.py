@@ -51,7 +51,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
             _log_start(run, start, trial, settings, identity.name)
             session = Session(start, store.save if store else None, interruption)
             try:
-                with _sealed(trial, identity.name):
+                with _sealed(trial, identity.name), run.system_metrics():
                     trained = _train(trial, settings, run, session, inputs)
             except TrainingCodeError as error:
                 if variant == settings.compare.baseline:

@@ -221,11 +221,11 @@ def test_what_to_do_first_is_next(comparison: Judging, tmp_path: Path, monkeypat
     assert answer_of(tried).rows[-2] == ("Next", "see what can be tried: halfstep advise")
     served = _with_best(tried)
     assert answer_of(served).next == "load data/serve/models/float32-0/litert.tflite"
-    short = OpenQuestion(text="training of float16 (about 4 min)", settings={"profile.processes": 9})
+    short = OpenQuestion(text="training of float16 (about 4 min)", of="training", settings={"profile.processes": 9})
     longer = answer_of(_with(served, "mixed_float16", open=(short,)))
     assert (longer.open, longer.next) == ("training of float16 (about 4 min)", "measure longer")
     assert longer.command == "dvc exp run -S ++profile.processes=9"
-    of_format = OpenQuestion(text="inference of float16 (about 4 min)", settings={"profile.processes": 9})
+    of_format = short.model_copy(update={"text": "inference of float16 (about 4 min)", "of": "inference"})
     assert answer_of(_with(served, "mixed_float16", open=(of_format,))).open == "nothing worth more time"
     busy = OpenQuestion(text="all of it: other programs ran", again="profile")
     again = answer_of(_with(served, "mixed_float16", open=(short, busy)))

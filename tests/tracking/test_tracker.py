@@ -47,6 +47,16 @@ def runs(client: MlflowClient) -> list[Run]:
     return list(client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"]))
 
 
+def test_load_of_the_machine_is_logged_while_a_block_runs(
+    tracker: Tracker, client: MlflowClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
+    with tracker.run(TRAINING, PARAMS) as run, run.system_metrics():
+        time.sleep(1.0)
+    (logged_run,) = runs(client)
+    assert 0 <= logged_run.data.metrics["system/cpu_utilization_percentage"] <= 100
+
+
 def test_run_without_an_error_is_finished(tracker: Tracker, client: MlflowClient, project: Path) -> None:
     with tracker.run(TRAINING, PARAMS) as run:
         run.epochs([{"epoch": 2, "loss": 1.5, "val_loss": float("nan"), "accuracy": float("inf")}])
