@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from sklearn.datasets import load_digits
 
-from halfstep.params import ModelParams
+from halfstep.params.schema import ModelParams
 from halfstep.tasks import Task
 from halfstep.tasks.images.models import build as network
 

@@ -13,10 +13,11 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from halfstep import params
 from halfstep.errors import ParameterError
+from halfstep.params import loading
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.params.rules import did_you_mean
+from halfstep.params.schema import TaskParams
 from halfstep.system import files
 from halfstep.system.imports import stages_package, template
 
@@ -74,7 +75,7 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
     elif arguments.what is not None or arguments.module is not None:
         if arguments.what is None:
             script = f"-m {arguments.module}"
-            if not params.TaskParams(script=script, folder=str(here)).script_path.is_file():
+            if not TaskParams(script=script, folder=str(here)).script_path.is_file():
                 raise ParameterError(f"the module {arguments.module} does not exist in {here}, or in src there")
             yield "task.script", script
         else:
@@ -133,7 +134,7 @@ def parameters(values: Mapping[str, Any]) -> str:
         section[last] = value
     stream = io.StringIO()
     round_trip.dump(document, stream)
-    params.parse(stream.getvalue())
+    loading.parse(stream.getvalue())
     return stream.getvalue()
 
 

@@ -9,11 +9,11 @@ supervise(__name__)  # before anything large is imported
 from halfstep.system.imports import quick_imports
 
 with quick_imports():
-    from halfstep import params
     from halfstep.cli import cli_entry, run
     from halfstep.compare import stage
     from halfstep.compare.gate import check_gate
     from halfstep.inputs.snapshot import Snapshot
+    from halfstep.params import loading
     from halfstep.results.task import resolved
     from halfstep.system.locking import stage_lock
 from halfstep.system.telling import never_silent
@@ -27,7 +27,7 @@ def main() -> None:
         GateError: the comparison does not pass `compare.gate`.
     """
     inputs = Snapshot("compare")
-    settings = resolved(params.load())
+    settings = resolved(loading.load())
     with stage_lock("compare"), never_silent("compare"):
         comparison = stage.compare_and_track(settings, inputs)
     if settings.compare.gate:

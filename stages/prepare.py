@@ -14,9 +14,9 @@ from halfstep.system.imports import quick_imports
 with quick_imports():
     import argparse
 
-    from halfstep import params
     from halfstep.cli import cli_entry, run
     from halfstep.inputs.snapshot import Snapshot
+    from halfstep.params import loading
     from halfstep.prepare import stage
     from halfstep.prepare.kept import kept_if_inputs_change
     from halfstep.system import files
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--layers", action="store_true", help="only print the path and the class of each layer")
     only_layers = parser.parse_args().layers
     inputs = Snapshot("prepare")
-    settings = params.load()
+    settings = loading.load()
     if only_layers:
         stage.print_layers(settings)
         return

@@ -8,9 +8,9 @@ supervise(__name__)  # before anything large is imported
 
 from contextlib import ExitStack
 
-from halfstep import params
 from halfstep.cli import cli_entry, run
 from halfstep.inputs.snapshot import Snapshot
+from halfstep.params import loading
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.system.imports import quick_imports
 from halfstep.system.locking import machine_lock, stage_lock
@@ -21,7 +21,7 @@ from halfstep.system.telling import never_silent
 def main() -> None:
     """Measures the variants without a failed training, writes `data/profile/`, and logs one run per variant."""
     inputs = Snapshot("profile")
-    settings = params.load()
+    settings = loading.load()
     with stage_lock("profile"), machine_lock(), never_silent("profile"), ExitStack() as stack:
         stack.callback(stop_servers)
         for name in settings.train.variants:  # they import TensorFlow while this process imports the rest

@@ -8,9 +8,9 @@ supervise(__name__)  # before anything large is imported
 
 from contextlib import ExitStack
 
-from halfstep import params
 from halfstep.cli import cli_entry, run
 from halfstep.inputs.snapshot import Snapshot
+from halfstep.params import loading
 from halfstep.serve.records import EXPORTING
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.system.imports import quick_imports
@@ -22,7 +22,7 @@ from halfstep.system.telling import never_silent
 def main() -> None:
     """Writes `data/serve/`, and logs one run for each variant and format; an empty table without `serve.formats`."""
     inputs = Snapshot("serve")
-    settings = params.load()
+    settings = loading.load()
     with stage_lock("serve"):
         if not settings.serve.exported:
             from halfstep.results.serving import nothing_served

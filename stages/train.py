@@ -9,10 +9,10 @@ supervise(__name__)  # before anything large is imported
 import argparse
 import os
 
-from halfstep import params
 from halfstep.cli import cli_entry, ended_by_ctrl_c, run
 from halfstep.errors import ParameterError
 from halfstep.inputs.snapshot import Snapshot
+from halfstep.params import loading
 from halfstep.results.task import left_out, resolved
 from halfstep.system.imports import quick_imports
 from halfstep.system.interpreters import train_in
@@ -29,7 +29,7 @@ def main() -> None:
     """
     arguments = _arguments()
     inputs = Snapshot("train", variant=arguments.variant, seed=str(arguments.seed))
-    settings = params.load()
+    settings = loading.load()
     if arguments.variant not in settings.variants:
         known = ", ".join(settings.variants)
         raise ParameterError(f"--variant is '{arguments.variant}'; allowed are the entries of variants: {known}")

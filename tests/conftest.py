@@ -18,7 +18,7 @@ from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.system import files
 from tests import warm
 

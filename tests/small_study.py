@@ -27,7 +27,7 @@ from halfstep.compare.report.terminal import details
 from halfstep.compare.stage import write_results
 from halfstep.compare.study import Study, VariantResult, load_study
 from halfstep.operations.op_kinds import Layers
-from halfstep.params import CompareParams, Variant
+from halfstep.params.schema import CompareParams, Variant
 from halfstep.results import comparison as document
 from halfstep.results.artifact import Document, write_table
 from halfstep.results.prepared import PreparedInfo

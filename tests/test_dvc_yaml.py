@@ -12,7 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 from halfstep.inputs.own_code import STARTS
-from halfstep.params import Params, TrainParams, Variant, load
+from halfstep.params.loading import load
+from halfstep.params.schema import Params, TrainParams, Variant
 
 WITHOUT_EFFECT_ON_A_RESULT = {"require_gpu", "checkpoint_every"}
 

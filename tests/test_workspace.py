@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halfstep import params
 from halfstep.errors import ParameterError
+from halfstep.params import loading
 from halfstep.workspace import add_lines, edits_of, parameters, parser_of, values_of
 
 
@@ -32,7 +32,7 @@ def test_edit_stays_when_the_command_line_changes(written: Path, tmp_path: Path)
     path.write_text(yaml.safe_dump(edited))
     edits = edits_of(path, written)
     assert edits == {"train.seeds": [0, 1], "variants.wide.policy": "mixed_bfloat16", "variants.wide.xla": True}
-    parsed = params.parse(parameters({"train.epochs": 5} | edits))
+    parsed = loading.parse(parameters({"train.epochs": 5} | edits))
     assert parsed.train.epochs == 5
     assert parsed.train.seeds == (0, 1)
     assert parsed.variants["wide"].xla is True

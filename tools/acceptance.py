@@ -44,7 +44,15 @@ from halfstep.compare.explain.limit import train_limit
 from halfstep.compare.study import Study, VariantResult
 from halfstep.errors import HalfstepError
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import (
+    CompareParams,
+    DataParams,
+    ModelParams,
+    ProfileParams,
+    TaskParams,
+    TrainParams,
+    Variant,
+)
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.records import ArmRecord, Measurement
 from halfstep.profile.repeats import Repeats, amounts

@@ -21,8 +21,8 @@ from mlflow import MlflowClient
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from halfstep import params
 from halfstep.errors import HalfstepError
+from halfstep.params import loading
 from halfstep.system import files
 from halfstep.tracking import store
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _compared(server: str) -> str:
     """MLflow's page that compares the newest runs of the variants."""
-    settings = params.load()
+    settings = loading.load()
     client = MlflowClient(store.resolve_uri(settings.tracking))
     experiment = client.get_experiment_by_name(settings.tracking.experiment)
     if experiment is None:

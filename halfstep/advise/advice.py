@@ -8,7 +8,7 @@ from typing import Any
 
 from halfstep.advise.remedies import Trial, trial_of
 from halfstep.errors import AdviceError
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.comparison import Comparison, Reason, Remedy
 from halfstep.words.text import TRAIN
 

@@ -6,11 +6,11 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from halfstep import params
 from halfstep.advise.advice import Advice, advice_of
 from halfstep.advise.serving import serving_lines
 from halfstep.cli import cli_entry
 from halfstep.compare.answer import no_help
+from halfstep.params import loading
 from halfstep.results.comparison import COMPARISON, Comparison, Remedy
 from halfstep.words.text import capitalized, yaml_text
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="halfstep advise", description=__doc__)
     parser.add_argument("--json", action="store_true", help="prints the list as JSON")
     arguments = parser.parse_args()
-    settings, comparison = params.load(), Comparison.read(COMPARISON)
+    settings, comparison = loading.load(), Comparison.read(COMPARISON)
     all_advice = advice_of(comparison, settings)
     if arguments.json:
         print(json.dumps([advice.as_json() for advice in all_advice], indent=2))

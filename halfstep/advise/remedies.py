@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from halfstep.errors import AdviceError
-from halfstep.params import Params, Variant
 from halfstep.params.rules import broken_rules
+from halfstep.params.schema import Params, Variant
 from halfstep.results.comparison import Remedy
 from halfstep.system import rerun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.comparison import Comparison
 from halfstep.system import rerun
 from halfstep.words.formats import FORMATS, KERAS

@@ -28,7 +28,8 @@ from halfstep.compare.scale import Scale
 from halfstep.compare.study import Study, VariantResult
 from halfstep.compare.verdict import Claim, is_bounded, judge, side, throttled_measures, void_measures
 from halfstep.errors import ComparisonError
-from halfstep.params import CompareParams, quality_margin_for
+from halfstep.params.margin import quality_margin_for
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import (
     Account,
     BeforeAfter,

@@ -27,7 +27,7 @@ from halfstep.compare.study import Study
 from halfstep.compare.training_curves import time_to_score
 from halfstep.compare.verdict import class_outcome
 from halfstep.compare.words import class_sentence, quality_sentence, same_weights_sentence, verdict_sentence
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results import comparison as document
 from halfstep.results.profile import Profile, Setting, differing_settings
 from halfstep.words.text import TRAIN, joined

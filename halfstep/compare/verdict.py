@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Ratio, Verdict, VerdictTest
 from halfstep.results.profile import THROTTLED, Profile
 from halfstep.stats.classes import RecallChange

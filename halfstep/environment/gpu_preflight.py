@@ -17,7 +17,7 @@ from typing import Any
 from halfstep.errors import HalfstepError, one_line
 from halfstep.machine import fingerprint, gpu_failures
 from halfstep.machine.gpus import nvml
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.system import files
 from halfstep.system.commands import run_program
 from halfstep.system.imports import search_path

@@ -14,9 +14,9 @@ from pathlib import Path
 from halfstep.errors import one_line
 from halfstep.inputs.closure import parse_source, parsed, source_of
 from halfstep.inputs.own_model import OWN_MODEL, module_file, script_files
-from halfstep.params import TaskParams
 from halfstep.params.margin import score_name_problem
 from halfstep.params.rules import did_you_mean
+from halfstep.params.schema import TaskParams
 from halfstep.system import files
 
 LONGEST_VALUE = 300  # characters of a value in a message: what to do comes after it

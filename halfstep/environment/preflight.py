@@ -25,9 +25,11 @@ from halfstep.environment.own_code_preflight import (
 from halfstep.errors import HalfstepError, ParameterError, one_line, without_password
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.machine import gpu_failures, gpus
-from halfstep.params import DataParams, Params, ServeParams, TrackingParams, TrainParams, examine, read
 from halfstep.params.derived import hidden_precision
+from halfstep.params.loading import examine
+from halfstep.params.reading import read
 from halfstep.params.rules import did_you_mean
+from halfstep.params.schema import DataParams, Params, ServeParams, TrackingParams, TrainParams
 from halfstep.system import files, interpreters
 from halfstep.system.files import resolve_data_path
 from halfstep.tracking import store

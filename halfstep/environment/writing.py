@@ -9,7 +9,7 @@ from typing import Any
 
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.head_digests import HEAD_DIGESTS, HeadDigests
-from halfstep.params import Params, TrainParams
+from halfstep.params.schema import Params, TrainParams
 from halfstep.system import files
 from halfstep.tracking import store
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from halfstep.errors import FleetError, one_line
 from halfstep.fleet import program as on_node
-from halfstep.params import FleetParams
+from halfstep.params.schema import FleetParams
 from halfstep.system import files
 
 LOG = files.WORK_DIR / "ray.log"

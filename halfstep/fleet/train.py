@@ -13,7 +13,7 @@ from halfstep.fleet import cluster, remote, tree
 from halfstep.fleet.driving import Driving, Job
 from halfstep.fleet.program import version_of
 from halfstep.fleet.unfinished import unfinished_trainings
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.system import commands, files
 from halfstep.system.locking import stage_lock
 from halfstep.tracking import provenance, run_logging, store

@@ -12,7 +12,7 @@ from halfstep.errors import CommandError, FleetError, one_line
 from halfstep.fleet import remote
 from halfstep.inputs import digests
 from halfstep.inputs.head_digests import HEAD_DIGESTS, HeadDigests
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.system import files
 from halfstep.system.commands import git
 from halfstep.tracking import provenance

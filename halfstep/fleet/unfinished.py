@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfstep.errors import FleetError, one_line
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.system import files
 
 

@@ -16,7 +16,7 @@ from halfstep.errors import DataError, HalfstepError, one_line
 from halfstep.inputs.contents import Contents
 from halfstep.inputs.own_code import of_files
 from halfstep.inputs.own_model import own_model_files, script_files
-from halfstep.params import DataParams, ModelParams, Params, TaskParams
+from halfstep.params.schema import DataParams, ModelParams, Params, TaskParams
 from halfstep.system import files
 from halfstep.system.files import TASK_FILE, TASK_INFO, resolve_data_path
 from halfstep.system.interpreters import versions_of

@@ -52,7 +52,8 @@ def _python(cell: str) -> str:
 
 def _is_python(cell: str) -> bool:
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             ast.parse(cell)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -15,8 +15,8 @@ import yaml
 from halfstep.errors import ChangedInputsError, HalfstepError, printable
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.head_digests import read_head_digests
-from halfstep.params import load, read
-from halfstep.params.reading import PARAMS_FILE, parse_tree
+from halfstep.params.loading import load
+from halfstep.params.reading import PARAMS_FILE, parse_tree, read
 from halfstep.system import files
 from halfstep.system.imports import template
 from halfstep.words.text import joined

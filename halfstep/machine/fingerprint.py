@@ -12,8 +12,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from halfstep.machine import cgroups
 from halfstep.machine.gpus import Gpu, Visible, visible
 from halfstep.system import files
@@ -98,7 +96,7 @@ def _cpu() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "model": described.get("model name") or platform.processor() or platform.machine(),
         "usable_cores": usable_cores(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "memory_gib": round(memory_bytes() / 2**30),
         "instruction_sets": [flag for flag in _PRECISION_FLAGS if flag in flags],
     }
     quota = cgroups.cpu_quota_cores()
@@ -112,6 +110,11 @@ def _proc_cpuinfo() -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def memory_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def usable_cores() -> int:

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
-
 from halfstep.params import derived
 from halfstep.system.files import resolve_data_path
+from halfstep.system.records import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 from halfstep.words.formats import FORMATS, KERAS
 from halfstep.words.policies import POLICIES, DTypePolicy
 
@@ -493,11 +492,13 @@ class Params(Section):
     data: DataParams = DataParams()
     model: ModelParams = ModelParams()
     train: TrainParams = TrainParams()
-    variants: Annotated[dict[str, Variant], Field(min_length=1)] = {
-        "float32": Variant(policy="float32"),
-        "mixed_float16": Variant(policy="mixed_float16", onednn=False),
-        "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
-    }
+    variants: Annotated[dict[str, Variant], Field(min_length=1)] = Field(
+        {
+            "float32": Variant(policy="float32"),
+            "mixed_float16": Variant(policy="mixed_float16", onednn=False),
+            "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
+        }
+    )
     profile: ProfileParams = ProfileParams()
     serve: ServeParams = ServeParams()
     compare: CompareParams = CompareParams()

@@ -12,7 +12,7 @@ from pathlib import Path
 from halfstep.errors import ChangedInputsError, CorruptFileError, DataError
 from halfstep.inputs.own_code import code_digest
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.system import files
 
 _FOLDER = files.WORK_DIR / "prepared"

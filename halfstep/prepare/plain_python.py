@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from halfstep.inputs import notebook
-from halfstep.params import TaskParams
+from halfstep.params.schema import TaskParams
 from halfstep.system import sealing
 from halfstep.system.imports import ROOT
 

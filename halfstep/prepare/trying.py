@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from halfstep.errors import ALL_OF_IT, TaskError
-from halfstep.params import Params, Variant
+from halfstep.params.schema import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files, sealing

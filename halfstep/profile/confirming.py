@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.profile import runner
 from halfstep.profile.plan import FEWEST_ROUNDS
 from halfstep.profile.records import Measurement

@@ -20,7 +20,7 @@ import psutil
 
 from halfstep.errors import HalfstepError, ProfileError
 from halfstep.machine import free_memory
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system.child import Child, Lost
 from halfstep.tasks.trial import Trial

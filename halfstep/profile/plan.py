@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 
 TURN_MS = 36.0  # of training; a turn is at least one step
 WAITING_STEPS = 4  # of a turn at least, where steps may wait for input: two workers give two batches at a time

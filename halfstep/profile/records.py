@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import Field
-
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.profile.plan import Plan
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, Ending, InForce, Protocol, RawTimes
+from halfstep.system.records import Field
 from halfstep.words.text import MIB
 
 

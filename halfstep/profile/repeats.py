@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from halfstep.errors import BusyError, DataError
 from halfstep.inputs.own_code import code_digest
 from halfstep.machine import fingerprint
-from halfstep.params import Params, ProfileParams
+from halfstep.params.schema import Params, ProfileParams
 from halfstep.profile.records import Measurement
 from halfstep.results.artifact import write_array
 from halfstep.results.profile import LargestBatch, RawTimes

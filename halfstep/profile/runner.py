@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from halfstep.machine.gpus import visible
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.profile.arms import Arms, order_of_arms
 from halfstep.profile.extras import Extras
 from halfstep.profile.gpu_conditions import GpuMonitor

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from statistics import fmean
 from typing import Literal
 
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.profile.plan import (
     ACCOUNT_SHARE_OF_TIMING,
     INFERENCE_SHARE,

@@ -12,7 +12,7 @@ import numpy as np
 
 from halfstep.errors import HalfstepError
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.profile import extras, repeats, runner
 from halfstep.profile.confirming import Chooser, confirm
 from halfstep.profile.max_batch import largest_batch

@@ -12,21 +12,17 @@ import signal
 import tempfile
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from halfstep.errors import HalfstepError, ProfileError, TraceError
 from halfstep.machine import fingerprint
-from halfstep.operations.graph_names import node_name
 from halfstep.operations.op_kinds import Layers
 from halfstep.params.derived import GPU_THREAD_MODE
 from halfstep.profile import peak_memory
@@ -36,15 +32,13 @@ from halfstep.profile.plan import DROPPED_STEPS, LEADING_STEPS, plain_steps
 from halfstep.profile.records import (
     ArmSettings,
     Calibration,
-    TracedStretch,
     TraceRecord,
 )
-from halfstep.profile.steady_state import warm_up_length
-from halfstep.profile.trace import Operation
-from halfstep.profile.trace.timeline import TracedStep, traced_steps
+from halfstep.profile.short_trace import ShortTrace
+from halfstep.profile.warm_up import warm_up_length
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import ModelAudit
-from halfstep.results.profile import HOST, AccountRow, Configuration, InForce
+from halfstep.results.profile import Configuration, InForce
 from halfstep.results.training import SCORES, saved_model
 from halfstep.system import files, interpreters
 from halfstep.tasks import building, precision, user_code
@@ -166,9 +160,8 @@ class Worker(InferenceWorker):
         self._had_time_to_fill = False
         self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
-        self._rows: dict[Operation, AccountRow] = {}
         self._steps_run, self._windows = 0, list[int]()  # of the short trace that runs
-        self._account, self._profiling = ExitStack(), ExitStack()
+        self._profiling = ExitStack()
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
@@ -290,7 +283,7 @@ class Worker(InferenceWorker):
         """Begins a short trace, after so many training steps in all at least."""
         self._train(max(0, least_steps - self._steps_run))
         self._windows.clear()
-        self._account_folder = Path(self._account.enter_context(tempfile.TemporaryDirectory()))
+        self._account_folder = Path(tempfile.mkdtemp())  # in the folder of all processes, which the stage removes
         self._profiling.enter_context(_profiler(self._account_folder))
 
     def account_window(self, steps: int, lead_in: int) -> None:
@@ -308,46 +301,14 @@ class Worker(InferenceWorker):
             raise
         self._windows.append(steps)
 
-    def end_account(self) -> list[TracedStretch]:
-        """Ends a short trace, reads it and drops it.
-
-        Returns:
-            The mean step of each of its turns.
+    def end_account(self) -> ShortTrace:
+        """Ends a short trace.
 
         Raises:
-            TraceError: the trace shows too few steps or no operations, or cannot be written.
+            TraceError: the trace cannot be written.
         """
-        with self._account:
-            self._profiling.close()
-            (path,) = self._account_folder.rglob("*.xplane.pb")
-            turns = [steps + LEADING_STEPS for steps in self._windows]
-            traced = traced_steps(path, turns)
-        if len(traced) != sum(turns) - 1:
-            raise TraceError(f"the trace shows {len(traced) + 1} of {sum(turns)} steps")
-        stretches, first = [], 0  # `traced` lacks the first step, which does not count
-        for steps, marked in zip(self._windows, turns, strict=True):
-            stretches.append(self._stretch(traced[first : first + steps]))
-            first += marked
-        return stretches
-
-    def _stretch(self, steps: Sequence[TracedStep]) -> TracedStretch:
-        """The mean of traced steps, by layer and kind."""
-        times_ms: dict[AccountRow, float] = defaultdict(float)
-        for step in steps:
-            for operation, share_ms in step.shares_ms.items():
-                times_ms[self._row(operation)] += share_ms / len(steps)
-            times_ms[AccountRow(0, HOST)] += step.host_ms / len(steps)
-        step_ms = fmean(step.step_ms for step in steps)
-        return TracedStretch(step_ms, [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()])
-
-    def _row(self, operation: Operation) -> AccountRow:
-        """The layer, kind and data type of an operation, which are the same in each step."""
-        if operation not in self._rows:
-            name = operation.name or operation.kernel
-            place = self._layers.place(name, operation.type, is_input=operation.is_input)
-            dtype = operation.dtype or self._graph_dtypes.get(node_name(name), "")
-            self._rows[operation] = AccountRow(0, *place, dtype, tensor_core=operation.tensor_core)
-        return self._rows[operation]
+        self._profiling.close()
+        return ShortTrace(self._account_folder, tuple(self._windows), self._layers, self._graph_dtypes)
 
     @property
     def _loss_scaling(self) -> list[keras.optimizers.LossScaleOptimizer]:
@@ -393,7 +354,8 @@ class Worker(InferenceWorker):
         path = saved_model(folder)
         task = building.build(self._trial)
         try:
-            with warnings.catch_warnings(action="ignore"):  # a script's model has an optimizer, whose state may differ
+            with warnings.catch_warnings():  # a script's model has an optimizer, whose state may differ
+                warnings.simplefilter("ignore")
                 task.model.load_weights(path)
         except (ValueError, OSError, KeyError) as error:
             reason = " ".join(str(error).split())[:200]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.system import files
+from halfstep.system.records import BaseModel, ConfigDict, ValidationError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pandas as pd
 
 SCHEMA_VERSION = "schema_version"
 
@@ -70,6 +74,8 @@ class Document(Record):
 
 def write_table(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     """Writes dataclass instances as CSV, one column a field. A field whose default is None needs a row that has it."""
+    import pandas as pd  # only where tables are
+
     columns = [field.name for field in fields(row_type)]
     table = pd.DataFrame([asdict(row) for row in rows], columns=columns)
     optional = [field.name for field in fields(row_type) if field.default is None]
@@ -84,6 +90,8 @@ def read_table(path: Path, columns: Sequence[str], *, may_be_empty: bool = False
         DataError: the file is missing.
         CorruptFileError: the file is not CSV, lacks one of `columns`, or is empty although it must not be.
     """
+    import pandas as pd  # only where tables are
+
     try:
         table = pd.read_csv(path)
     except FileNotFoundError as error:
@@ -94,6 +102,21 @@ def read_table(path: Path, columns: Sequence[str], *, may_be_empty: bool = False
     if absent or (table.empty and not may_be_empty):
         raise corrupt(path, f"columns {', '.join(absent)} are missing" if absent else "it has no rows")
     return table
+
+
+def empty_table(row_type: type) -> pd.DataFrame:
+    """A table without rows, one column a field of the dataclass."""
+    import pandas as pd  # only where tables are
+
+    return pd.DataFrame(columns=[field.name for field in fields(row_type)])
+
+
+def csv_text(rows: Sequence[Mapping[str, float]], columns: Sequence[str]) -> str:
+    """Rows as CSV; without any, these columns."""
+    import pandas as pd  # only where tables are
+
+    table = pd.DataFrame(list(rows)) if rows else pd.DataFrame(columns=list(columns))
+    return table.to_csv(index=False, na_rep="nan")
 
 
 def read_array(path: Path, dimensions: int, *, may_overflow: bool = False) -> NDArray[Any]:

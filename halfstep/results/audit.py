@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import model_validator
-
 from halfstep.results.artifact import Document, Record
+from halfstep.system.records import model_validator
 from halfstep.words.policies import SIXTEEN_BIT
 
 AUDIT = "audit.json"

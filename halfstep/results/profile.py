@@ -7,20 +7,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from halfstep.params import Variant
 from halfstep.params.measures import OF_TRAINING
-from halfstep.results.artifact import Document, Record, read_array, read_table, write_array, write_table
+from halfstep.params.schema import Variant
+from halfstep.results.artifact import Document, Record, empty_table, read_array, read_table, write_array, write_table
 from halfstep.results.audit import AUDIT, ModelAudit
 from halfstep.system import files
+from halfstep.system.records import Field, model_validator
 from halfstep.words.policies import POLICIES, DTypePolicy
 from halfstep.words.text import TRAIN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUMMARY = "summary.json"
 THROTTLING = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
@@ -453,7 +455,7 @@ class Profile:
     input_rounds: pd.DataFrame
     steps: pd.DataFrame
     calls: pd.DataFrame
-    account: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_columns(AccountRow)))
+    account: pd.DataFrame = field(default_factory=lambda: empty_table(AccountRow))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     audit: ModelAudit | None = None
 

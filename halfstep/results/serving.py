@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
 
-from halfstep.results.artifact import Document, Record, read_array, read_table, write_table
+from halfstep.results.artifact import Document, Record, empty_table, read_array, read_table, write_table
 from halfstep.results.profile import (
     SUMMARY,
     TABLES,
@@ -27,6 +25,7 @@ from halfstep.results.profile import (
 from halfstep.results.task import TaskInfo
 from halfstep.results.training import Scores, check_test_examples, correct, read_scores
 from halfstep.system import files
+from halfstep.system.records import BeforeValidator, Field, model_validator
 from halfstep.words.formats import FORMATS
 
 SERVING = files.SERVE / "serving.json"
@@ -149,9 +148,8 @@ def read_times(name: str) -> Profile:
         CorruptFileError: a file is not what was written.
     """
     columns = [column.name for column in fields(InferenceCall) if column.name != THROTTLED]
-    empty = (pd.DataFrame(columns=[column.name for column in fields(row)]) for row in (Round, InputRound, Step))
     summary = ProfileSummary.read(timing_dir(name) / SUMMARY)
-    rounds, input_rounds, steps = empty
+    rounds, input_rounds, steps = (empty_table(row) for row in (Round, InputRound, Step))
     return Profile(summary, rounds, input_rounds, steps, read_table(timing_dir(name) / _CALLS, columns))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.artifact import Document, Record
 from halfstep.system import files
+from halfstep.system.records import Field
 
 TASK_INFO = files.TASK_INFO
 IMAGES = "images"

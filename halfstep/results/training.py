@@ -6,17 +6,21 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, model_validator
 
 from halfstep.errors import ComparisonError, DataError
-from halfstep.results.artifact import Document, Record, read_array, read_table, write_array
+from halfstep.results.artifact import Document, Record, csv_text, read_array, read_table, write_array
 from halfstep.results.task import TaskInfo
 from halfstep.system import files
+from halfstep.system.records import ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import pandas as pd
 
 METRICS, HISTORY = "metrics.json", "history.csv"
 MODEL, WEIGHTS = "model.keras", "model.weights.h5"
@@ -178,8 +182,7 @@ def write_training(
     directory.mkdir(parents=True, exist_ok=True)
     metrics.write(directory / METRICS)
     columns = HISTORY_COLUMNS if outputs_file == PREDICTIONS else OWN_HISTORY_COLUMNS
-    table = pd.DataFrame(list(history)) if history else pd.DataFrame(columns=list(columns))
-    files.write_text(directory / HISTORY, table.to_csv(index=False, na_rep="nan"))
+    files.write_text(directory / HISTORY, csv_text(history, columns))
     with files.atomic_path(directory / model) as temporary_path:
         save_model(temporary_path)
     if outputs is not None:
@@ -204,7 +207,7 @@ def write_not_trained(directory: Path, metrics: TrainingMetrics) -> str:
     shutil.rmtree(directory, ignore_errors=True)
     metrics.write(directory / METRICS)
     if metrics.failed:
-        files.write_text(directory / HISTORY, pd.DataFrame(columns=list(OWN_HISTORY_COLUMNS)).to_csv(index=False))
+        files.write_text(directory / HISTORY, csv_text([], OWN_HISTORY_COLUMNS))
     return files.write_manifest(directory)
 
 

@@ -103,7 +103,8 @@ def _load_weights(model: keras.Model, trained: Path) -> None:
     """Loads the trained weights; raises a TaskError if one differs from them bit for bit."""
     files.verify_manifest(trained)
     path = saved_model(trained)
-    with warnings.catch_warnings(action="ignore"):  # of the optimizer, whose state may differ
+    with warnings.catch_warnings():  # of the optimizer, whose state may differ
+        warnings.simplefilter("ignore")
         model.load_weights(path)
     known = set(_digests(path))
     for weight in model.weights:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from halfstep.machine import fingerprint
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.serving import Export
 from halfstep.results.training import read_metrics
 from halfstep.serve.records import EXPORTING, Exported, Request

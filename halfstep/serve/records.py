@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.results.artifact import Document
@@ -13,6 +13,9 @@ from halfstep.results.serving import Export
 from halfstep.system import files
 from halfstep.tasks.trial import Trial
 from halfstep.words.formats import KERAS
+
+if TYPE_CHECKING:
+    from typing import Self
 
 EXPORTING = "halfstep.serve.exporting"  # exports one training, and imports TensorFlow
 INPUTS = "inputs.npz"

@@ -12,7 +12,7 @@ from pathlib import Path
 from halfstep.errors import TrackingError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.machine import fingerprint
-from halfstep.params import Params, ProfileParams
+from halfstep.params.schema import Params, ProfileParams
 from halfstep.profile import repeats, runner
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats

@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Self, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from halfstep.system.fork_server import start_process
 from halfstep.system.supervision import description_of_end
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _END_S = 10.0  # for a process that has closed its connection
 _Answer = TypeVar("_Answer")

@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import yaml
-
 LOCK_FILE = Path("dvc.lock")
 
 
@@ -22,6 +20,8 @@ def damaged_copy(root: Path, directory: Path, name: str) -> Path | None:
     Returns:
         None if the object is intact or cannot be found, for example because the cache is in another place.
     """
+    import yaml  # which the environment of a user's code may lack
+
     try:
         lock = yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))
         outs = [out for stage in lock["stages"].values() for out in stage.get("outs", ())]
@@ -43,5 +43,5 @@ def _object(root: Path, md5: str) -> Path:
 def _is_intact(path: Path, md5: str) -> bool:
     """Whether an object matches its name. The object of a directory is a listing, and its name ends in `.dir`."""
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        digest = hashlib.md5(stream.read(), usedforsecurity=False)
     return digest.hexdigest() == md5.removesuffix(".dir")

@@ -36,6 +36,7 @@ SOURCE_FILE = KEYS / "source"
 MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
+_CHUNK = 2**20  # bytes
 JUDGE = WORK_DIR / "judge"  # the workspace of `halfstep judge`
 JUDGE_CALL = WORK_DIR / "judge.json"  # in that workspace: the arguments of the last call
 JUDGE_REPORT = WORK_DIR / "report.html"  # the copy of its report, in the folder in which it was called
@@ -200,8 +201,11 @@ def _refuse_constant(name: str) -> None:
 
 def sha256_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def with_checksum(content: Mapping[str, Any], key: str = "sha256") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from halfstep.system import interpreters, sealing
 from halfstep.system.imports import search_path
-from halfstep.system.locking import private_folder
+from halfstep.system.private import private_folder
 from halfstep.system.supervision import die_with_parent
 
 _END_S = 2.0  # for processes that have been killed

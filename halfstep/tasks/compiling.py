@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from halfstep.errors import TaskError
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tasks import layer_calls, precision, traced_types, user_code
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.float32_layers import Float32Layers, verified

@@ -145,7 +145,8 @@ def _batches(**arguments: Any) -> tf.data.Dataset:
     if isinstance(x, keras.utils.PyDataset):  # Keras's queue for it can be read in `fit` alone
         dataset = py_dataset(x, epochs=1)
         return dataset if weights is None else dataset.map(_with_weights(weights))
-    with random_state_kept(), warnings.catch_warnings(action="ignore"):  # `fit` itself gives them
+    with random_state_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` itself gives them
         return data_adapters.get_data_adapter(**arguments).get_tf_dataset()
 
 

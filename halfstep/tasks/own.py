@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from halfstep.errors import TaskError
-from halfstep.params import TaskParams
+from halfstep.params.schema import TaskParams
 from halfstep.system import files, sealing
 from halfstep.tasks import user_code
 from halfstep.tasks.output import output_to

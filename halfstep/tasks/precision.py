@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator
 
 from halfstep.errors import PrecisionError
 from halfstep.machine import gpu_failures, gpus
-from halfstep.params import Variant
 from halfstep.params.derived import GPU_THREAD_MODE
+from halfstep.params.schema import Variant
 from halfstep.system.commands import run_program
 from halfstep.tensorflow_import import captured_stderr, is_onednn_enabled, keras, tf
 from halfstep.words.policies import PRECISIONS

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfstep.errors import TaskError
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.tasks import scoring
 from halfstep.tasks.batches import TrainingData, ordered_data, training_data
 from halfstep.tasks.float32_layers import Float32Layers

@@ -25,7 +25,7 @@ from halfstep.errors import TaskError
 from halfstep.inputs import notebook
 from halfstep.inputs.closure import source_of
 from halfstep.inputs.own_model import USE_A_STEP
-from halfstep.params import TaskParams
+from halfstep.params.schema import TaskParams
 from halfstep.system import files, sealing, trackers
 from halfstep.tasks import script_files, step_call, user_code
 from halfstep.tasks.output import output_to

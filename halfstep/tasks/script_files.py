@@ -5,17 +5,17 @@ Processes that run a script at once would write, unpack or remove what another o
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from halfstep.system import files
-from halfstep.system.locking import try_lock
 
 _CODE = (".py", ".pyc", ".so", ".pth")
 _OF_GIT = f"{os.sep}.git{os.sep}"  # as MLflow reads it for the commit of a run
@@ -93,7 +93,9 @@ def one_at_a_time(script: str, root: Path) -> Iterator[None]:
     name = hashlib.sha256(script.encode(errors="surrogateescape")).hexdigest()[:16]
     folder = root / files.WORK_DIR / "script"
     folder.mkdir(parents=True, exist_ok=True)
-    with try_lock(folder / f".{name}.lock", wait_s=-1) or nullcontext():
+    with (folder / f".{name}.lock").open("w") as lock:
+        with suppress(OSError):  # of a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
         _reads.is_active = True
         try:
             yield

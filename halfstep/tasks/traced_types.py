@@ -15,7 +15,7 @@ import numpy as np
 
 from halfstep.errors import PrecisionError
 from halfstep.operations.layer_scopes import innermost_layer
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.results.training import LARGEST_FLOAT16
 from halfstep.tasks.layers import layer_paths, recorded_scopes
 from halfstep.tasks.variables import has_step_of_keras, random_state_kept

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from halfstep.inputs.own_model import OWN_MODEL
-from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.system import files
+
+if TYPE_CHECKING:
+    from typing import Self
 
 SCRIPT_LOGS = files.WORK_DIR / "script"  # what scripts print
 FITS = "fits"  # in the folder of the prepared data: what a script trains before the call of `fit` that is judged

@@ -7,7 +7,7 @@ incomplete if its tracking server failed.
 from __future__ import annotations
 
 from halfstep.errors import TrackingError
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.serving import read_served
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import finished_scores, read_metrics, saved_model

@@ -7,9 +7,9 @@ import os
 import socket
 import sys
 
-from halfstep import params
 from halfstep.cli import cli_entry
 from halfstep.errors import TrackingError, without_password
+from halfstep.params import loading
 from halfstep.tracking import store
 
 _HOST = "127.0.0.1"
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="halfstep ui", description=__doc__)
     parser.add_argument("--port", type=int, default=5000, help="of 127.0.0.1; default: %(default)s")
     port = parser.parse_args().port
-    tracking = params.load().tracking
+    tracking = loading.load().tracking
     uri = store.resolve_uri(tracking)
     if (path := store.sqlite_path(uri)) is None:
         print(f"the runs are on the server {without_password(uri)}, in the experiment {tracking.experiment}")

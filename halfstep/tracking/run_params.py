@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 
 # What a task of the user's own decides itself, as dotted names of sections or values.
 _NOT_USED = {"data", "model"} | {

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from halfstep.errors import NO_SPACE, TrackingError, is_disk_full, without_password
-from halfstep.params import TrackingParams
+from halfstep.params.schema import TrackingParams
 from halfstep.system import files
 from halfstep.system.files import original_root
 

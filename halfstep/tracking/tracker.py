@@ -15,7 +15,7 @@ from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from halfstep.errors import NO_SPACE, HalfstepError, TrackingError, is_disk_full, printable, without_password
-from halfstep.params import Params, TrackingParams
+from halfstep.params.schema import Params, TrackingParams
 from halfstep.tracking import client, provenance, store
 from halfstep.tracking.active_run import FAILURE_TAG, RESULT_TAG, ActiveRun, StoreState, first_line, http_status
 from halfstep.tracking.run_params import run_params

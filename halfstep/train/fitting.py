@@ -9,7 +9,7 @@ from typing import NamedTuple
 from halfstep.tasks.callbacks import redirected
 from halfstep.tasks.ready import ReadyTask
 from halfstep.train.callbacks import EpochRecorder, StopWhenNotFinite
-from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.checkpoint_files import Checkpoint
 from halfstep.train.resume import CheckpointCallback, build_metrics, restore_state, state_variables
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.machine import fingerprint
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import TrainingMetrics, write_not_trained
 from halfstep.system import files

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import keras
 from halfstep.train.callbacks import EpochRecorder, StopWhenNotFinite
-from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.checkpoint_files import Checkpoint
 from halfstep.train.interruption import Interruption
 
 Arrays = dict[str, np.ndarray]

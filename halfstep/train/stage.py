@@ -10,7 +10,7 @@ from pathlib import Path
 
 from halfstep.errors import TrainingCodeError
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
 from halfstep.system import files, rerun, sealing
@@ -23,7 +23,7 @@ from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
 from halfstep.train import checkpoints, saving
 from halfstep.train.callbacks import Epoch, epoch_line, length_line
-from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.checkpoint_files import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.not_trained import leave_out
 from halfstep.train.resume import Session

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 from scipy import stats
 
 from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from halfstep.machine import fingerprint, free_memory
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import Overflow, TrainingMetrics, same_weights
 from halfstep.system import files
@@ -286,4 +285,4 @@ def _memory() -> str:
     gpus = fingerprint.gpus() if keras.distribution.list_devices("gpu") else []
     if gpus and "memory_gib" in gpus[0]:
         return f"{gpus[0]['name']} ({gpus[0]['memory_gib']} GiB)"
-    return f"this machine ({psutil.virtual_memory().total / 2**30:.0f} GiB)"
+    return f"this machine ({fingerprint.memory_bytes() / 2**30:.0f} GiB)"

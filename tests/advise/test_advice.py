@@ -11,7 +11,7 @@ import pytest
 
 from halfstep.advise.advice import Advice, advice_of
 from halfstep.advise.command import main
-from halfstep.params import Params, Variant
+from halfstep.params.schema import Params, Variant
 from halfstep.results.comparison import COMPARISON, Comparison, Reason, Remedy
 from halfstep.system import files
 

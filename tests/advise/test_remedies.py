@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from halfstep import params
 from halfstep.advise.remedies import Trial, suffix, trial_of, with_variant
 from halfstep.errors import AdviceError
-from halfstep.params import Params, Variant
+from halfstep.params import loading
+from halfstep.params.schema import Params, Variant
 from halfstep.results.comparison import Remedy
 from halfstep.system import files, rerun
 from halfstep.workspace import parameters, parser_of, split_at_dashes, values_of
@@ -47,11 +47,11 @@ def folder(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_dvc_reads_every_form_of_a_value(name: str, folder: Path) -> None:
     entry = Variant.model_validate(ENTRIES[name])
-    trial = Trial("tried", entry, with_variant(params.load(), "tried", entry))
+    trial = Trial("tried", entry, with_variant(loading.load(), "tried", entry))
     command, overrides = split(trial.command)
     assert command == ["dvc", "exp", "run"]
     apply_overrides("params.yaml", overrides)
-    assert params.load() == trial.settings
+    assert loading.load() == trial.settings
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -66,7 +66,7 @@ def test_judge_reads_every_form_of_a_value_beside_its_last_arguments(name: str, 
     arguments, of_script = split_at_dashes(words[2:])
     assert (arguments[: len(known)], of_script) == (known, own)
     values = dict(values_of(parser_of("judge", "", "").parse_args(arguments), of_script, folder, folder))
-    parsed = params.parse(parameters(values))
+    parsed = loading.parse(parameters(values))
     assert parsed.variants["tried"] == entry
     assert parsed.train.variants == trial.settings.train.variants
     assert (parsed.train.seeds, parsed.profile.max_seconds) == ((1,), 120)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.advise.serving import EXPORT_LINES, serving_lines, untried
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.comparison import Serving
 from halfstep.serve import runtimes
 from halfstep.words.formats import FORMATS, KERAS

@@ -10,7 +10,7 @@ from halfstep.compare.case import Case, Judging
 from halfstep.compare.document import judged
 from halfstep.compare.study import load_study
 from halfstep.errors import ComparisonError
-from halfstep.params import CompareParams, Variant
+from halfstep.params.schema import CompareParams, Variant
 from halfstep.results.profile import same_weights_file
 from halfstep.system import files
 from tests.small_study import (

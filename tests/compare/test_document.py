@@ -8,7 +8,7 @@ import pytest
 from halfstep.compare.case import Judging
 from halfstep.compare.document import document_of, judged
 from halfstep.compare.metrics import tracking_metrics, tracking_tags
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.profile import same_weights_file
 from halfstep.system import files
 from tests.small_study import IMAGES, SEEDS, SmallStudy

@@ -9,7 +9,7 @@ from halfstep.compare.document import document_of
 from halfstep.compare.gate import check_gate, gate_of
 from halfstep.compare.metrics import tracking_tags
 from halfstep.errors import GateError
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Candidate
 from tests.small_study import SmallStudy, given
 

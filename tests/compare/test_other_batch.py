@@ -6,7 +6,7 @@ from halfstep.compare.document import document_of
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.tables import at_equal_batch, batch_table
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.results.comparison import Comparison
 from halfstep.results.profile import BatchTried, LargestBatch, read_profile
 from tests.small_study import SmallStudy, settings_in_force

@@ -9,7 +9,7 @@ from rich.console import Console
 from halfstep.compare.document import document_of
 from halfstep.compare.metrics import dvc_metrics
 from halfstep.compare.report.markdown import render_markdown
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.results.artifact import write_array
 from halfstep.results.comparison import Serving
 from halfstep.results.profile import InferenceCall, ProfileSummary, Protocol

@@ -18,7 +18,7 @@ from halfstep.compare.gate import gate_of
 from halfstep.compare.ratio_text import SPEED_ONLY_NOTE, SYNTHETIC_NOTE
 from halfstep.compare.words import verdict_sentence
 from halfstep.errors import ComparisonError
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.system import files
 from stages.compare import main
 from tests.small_study import SPEEDUPS, SmallStudy, html_of, sentences, settings_in_force, terminal_of, write_results_of

@@ -9,7 +9,7 @@ import pytest
 from scipy import optimize
 
 from halfstep.compare.verdict import Claim, judge, void_measures
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Verdict
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import Speedup

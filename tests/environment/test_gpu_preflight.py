@@ -15,7 +15,7 @@ from halfstep.environment import gpu_preflight
 from halfstep.environment.gpu_preflight import GpuTrial, judge, mode_problem, operations, run
 from halfstep.errors import HalfstepError
 from halfstep.machine import gpu_failures
-from halfstep.params import Params, TrainParams, Variant
+from halfstep.params.schema import Params, TrainParams, Variant
 
 NAME = "NVIDIA GeForce RTX 5090"
 MACHINE: dict[str, Any] = {"gpus": [{"name": NAME}], "sha256": "a" * 64}

@@ -13,7 +13,7 @@ import pytest
 
 from halfstep.environment.writing import remove_unlisted_arms
 from halfstep.inputs.head_digests import HEAD_DIGESTS
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.system import files
 
 KEYS = ["compare", "model", "prepare", "profile", "serve", "source", "task", "tracking", "train"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfstep.environment.preflight import input_problems
-from halfstep.params import Params, TaskParams, TrainParams, Variant
+from halfstep.params.schema import Params, TaskParams, TrainParams, Variant
 
 
 @pytest.fixture(autouse=True)

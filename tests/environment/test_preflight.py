@@ -8,7 +8,7 @@ import pytest
 
 from halfstep.environment.preflight import checked_params, input_problems, keras_applications
 from halfstep.errors import ParameterError
-from halfstep.params import DataParams, ModelParams, Params
+from halfstep.params.schema import DataParams, ModelParams, Params
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.system import files
 from halfstep.tasks.trial import Trial
 from halfstep.train.training import train

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.system import locking
+from halfstep.system import locking, private
 from tests.faults.cases import Case
 
 _STUDY = {"train": {"variants": ["float32"], "seeds": [1]}}
@@ -21,7 +21,7 @@ def _pipe(root: Path, _: pytest.MonkeyPatch) -> None:
 
 def _lax(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "shared").mkdir()
-    monkeypatch.setattr(locking, "_TEMPORARY_FOLDERS", (root / "shared",))
+    monkeypatch.setattr(private, "_TEMPORARY_FOLDERS", (root / "shared",))
     folder = root / "shared" / f"halfstep-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)

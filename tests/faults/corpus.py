@@ -14,7 +14,7 @@ import numpy as np
 from halfstep.compare.study import load_study
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.machine import fingerprint
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.task import TASK_INFO, images_task
 from halfstep.results.training import finished_scores

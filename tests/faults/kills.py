@@ -26,7 +26,7 @@ import yaml
 from mlflow import MlflowClient
 
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.system import files
 

@@ -6,7 +6,7 @@ import pytest
 
 from halfstep.errors import PrecisionError
 from halfstep.machine import fingerprint, gpus
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tasks import precision
 
 PLAIN = Variant(policy="float32")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from halfstep.errors import DataError, TrackingError
-from halfstep.params import DataParams, TrackingParams
+from halfstep.params.schema import DataParams, TrackingParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.system import files
 from halfstep.tracking.tracker import Tracker

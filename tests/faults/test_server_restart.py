@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.system import files
 from halfstep.tracking import active_run, run_logging
 from halfstep.tracking.active_run import ActiveRun

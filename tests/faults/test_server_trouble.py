@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.profile import stage as profile_stage_module
 from halfstep.system import files
 from halfstep.system.locking import machine_lock

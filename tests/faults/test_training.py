@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep.params import Params, TrackingParams, TrainParams
+from halfstep.params.schema import Params, TrackingParams, TrainParams
 from halfstep.system import files
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker

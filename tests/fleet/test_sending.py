@@ -21,7 +21,7 @@ import yaml
 from halfstep.errors import FleetError
 from halfstep.fleet import cluster, driving, node, program, remote, train, tree
 from halfstep.fleet.cluster import Node
-from halfstep.params import FleetParams, ModelParams, Params, TaskParams, TrackingParams
+from halfstep.params.schema import FleetParams, ModelParams, Params, TaskParams, TrackingParams
 from halfstep.system import files
 from halfstep.tracking import provenance
 

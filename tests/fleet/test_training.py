@@ -98,8 +98,8 @@ def test_nodes_that_cannot_train_are_left_out_and_the_results_are_those_of_one_m
     changed = home.check_output(
         "python",
         "-c",
-        "from halfstep import params; from halfstep.fleet.unfinished import unfinished_trainings as missing\n"
-        "print(len(missing(params.load().train)))",
+        "from halfstep.params import loading; from halfstep.fleet.unfinished import unfinished_trainings as missing\n"
+        "print(len(missing(loading.load().train)))",
     )
     assert changed.strip() == "2"
 

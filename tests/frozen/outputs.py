@@ -22,7 +22,7 @@ from halfstep.compare.metrics import dvc_metrics, tracking_metrics, tracking_tag
 from halfstep.compare.report import tables
 from halfstep.compare.study import Study, VariantResult, load_study, with_margin
 from halfstep.errors import HalfstepError
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.occasions import Earlier, FoundRatio, OccasionFile
 from halfstep.results.profile import Profile
 from halfstep.results.training import Training

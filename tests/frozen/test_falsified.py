@@ -16,7 +16,7 @@ import yaml
 from halfstep.compare.case import Case
 from halfstep.compare.document import judged
 from halfstep.compare.study import Study, load_study, with_margin
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from tests.frozen import FOLDER, unpack
 
 MINE = "mixed_float16"

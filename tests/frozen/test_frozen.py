@@ -15,7 +15,7 @@ from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.terminal import answer_text, brief
 from halfstep.compare.study import load_study
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Comparison
 from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from halfstep.params import Params, load
+from halfstep.params.loading import load
+from halfstep.params.schema import Params
 from tests.params_file import set_parameters
 from tools.gallery import studies
 from tools.gallery.studies import overrides

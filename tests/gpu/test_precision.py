@@ -23,7 +23,7 @@ MATMUL = """
 import json, sys
 import numpy as np
 from halfstep.tasks import precision
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tensorflow_import import tf
 
 variant = Variant(policy="float32", xla=sys.argv[1] == "xla", tf32=sys.argv[2] == "tf32")
@@ -36,7 +36,7 @@ print(json.dumps({"largest_error": float(np.abs(product.numpy() - exact).max())}
 STEP = """
 import sys
 from halfstep.tasks import precision
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tensorflow_import import keras, tf
 
 variant = Variant(policy=sys.argv[2], xla=sys.argv[1] == "xla")

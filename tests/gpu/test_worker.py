@@ -14,7 +14,7 @@ from types import NoneType
 
 import pytest
 
-from halfstep.params import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import ArmSettings, Calibration, Measurement, TraceRecord

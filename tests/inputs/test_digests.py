@@ -10,7 +10,7 @@ import pytest
 
 from halfstep.errors import DataError
 from halfstep.inputs.digests import model_digest, source_digest, task_digest, tasks_digest
-from halfstep.params import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.params.schema import DataParams, ModelParams, Params, TaskParams, TrainParams, Variant
 
 FOLDER = DataParams(source="folder", path="pictures")
 

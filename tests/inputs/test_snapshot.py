@@ -11,7 +11,7 @@ import pytest
 from halfstep.errors import ChangedInputsError
 from halfstep.inputs import digests, own_code
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.params import parse
+from halfstep.params.loading import parse
 from halfstep.system import files
 
 PARAMS = """\

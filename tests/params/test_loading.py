@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from halfstep.errors import ParameterError
-from halfstep.params import Augment, TaskParams, examine, parse
-from halfstep.params.schema import QUANTIZED_POLICIES, Policy
+from halfstep.params.loading import examine, parse
+from halfstep.params.schema import QUANTIZED_POLICIES, Augment, Policy, TaskParams
 
 FULL_NAMES = (
     *("int8_from_float32", "int4_from_mixed_bfloat16", "float8_from_float32"),

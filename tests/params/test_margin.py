@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from halfstep.errors import ParameterError
-from halfstep.params import CompareParams, parse, quality_margin_for
+from halfstep.params.loading import parse
+from halfstep.params.margin import quality_margin_for
+from halfstep.params.schema import CompareParams
 
 
 @pytest.mark.parametrize(

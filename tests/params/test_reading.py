@@ -12,8 +12,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from halfstep.errors import ParameterError
-from halfstep.params import examine, parse, read
-from halfstep.params.reading import parse_tree
+from halfstep.params.loading import examine, parse
+from halfstep.params.reading import parse_tree, read
 
 MAX_S = 2.0
 
@@ -147,7 +147,7 @@ def test_string_with_a_control_character_is_refused(name: str, character: str) -
 
 def test_reading_imports_little(root: Path) -> None:
     check = (
-        "from halfstep.params import parse; parse('train: {}');"
+        "from halfstep.params.loading import parse; parse('train: {}');"
         "import sys; assert not {'mlflow', 'pandas', 'numpy', 'sqlalchemy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], cwd=root, check=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from halfstep.params import TrainParams, Variant
 from halfstep.params.measures import measures_of
+from halfstep.params.schema import TrainParams, Variant
 
 BASELINE = Variant(policy="float32")
 TRAIN = TrainParams(batch_size=32, learning_rate=0.005, input_threads=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 
 if TYPE_CHECKING:
     from tests.pipeline.conftest import Checkout

@@ -99,7 +99,7 @@ def test_fleet_finds_that_finished_trainings_have_changed(copied: Checkout, tmp_
 def unfinished(checkout: Checkout) -> set[str]:
     """What `python -m halfstep fleet train` would train."""
     code = (
-        "from halfstep import params; from halfstep.fleet.unfinished import unfinished_trainings; "
-        "print('unfinished:', *unfinished_trainings(params.load().train))"
+        "from halfstep.params import loading; from halfstep.fleet.unfinished import unfinished_trainings; "
+        "print('unfinished:', *unfinished_trainings(loading.load().train))"
     )
     return set(checkout.check_output("python", "-c", code).rpartition("unfinished:")[2].split())

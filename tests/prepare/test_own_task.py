@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfstep.errors import TaskError
-from halfstep.params import Params, TaskParams, TrainParams, Variant
+from halfstep.params.schema import Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
 from halfstep.results.task import TASK_INFO, TaskInfo, left_out, resolved
 from halfstep.system import files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.profile.records import ArmRecord, ArmSettings
 from halfstep.system import files
 from tests.small_study import CONFIGURATION, settings_in_force

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from halfstep.operations.op_kinds import Layers
 from halfstep.profile.records import (
     ArmSettings,
     Calibration,
     TracedStretch,
     TraceRecord,
 )
+from halfstep.profile.short_trace import ShortTrace
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, InForce
 from halfstep.tasks.trial import Trial
@@ -35,6 +37,17 @@ CONFIGURATION = Configuration(
     layer_widths=(8,),
     data_sha256="d" * 64,
 )
+
+
+class FakeTrace(ShortTrace):
+    """A short trace of one turn."""
+
+    def __init__(self, step_ms: float) -> None:
+        super().__init__(Path(), (), Layers(), {"step_ms": str(step_ms)})
+
+    def read(self) -> list[TracedStretch]:
+        step_ms = float(self.graph_dtypes["step_ms"])
+        return [TracedStretch(step_ms, [AccountRow(0, "host", time_ms=step_ms)])]
 
 
 class FakeWorker:
@@ -114,9 +127,8 @@ class FakeWorker:
 
     def account_window(self, steps: int, lead_in: int) -> None: ...
 
-    def end_account(self) -> list[TracedStretch]:
-        step_ms = self.noisy(self.step_ms)
-        return [TracedStretch(step_ms, [AccountRow(0, "host", time_ms=step_ms)])]
+    def end_account(self) -> ShortTrace:
+        return FakeTrace(self.noisy(self.step_ms))
 
     def audit(self) -> ModelAudit:
         return ModelAudit(layers=())

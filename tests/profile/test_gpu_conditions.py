@@ -15,7 +15,7 @@ import pynvml
 import pytest
 
 from halfstep.machine.gpus import visible
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.profile import gpu_conditions
 from halfstep.profile.arms import Arms
 from halfstep.profile.gpu_conditions import GpuMonitor, warnings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfstep.params import CompareParams, Params, TrainParams
+from halfstep.params.schema import CompareParams, Params, TrainParams
 from halfstep.profile.stage import _trained, _training_seconds, _trials, finished_variants
 from halfstep.system import files
 from tests.small_study import training_metrics

@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.errors import ProfileError
 from halfstep.machine import cgroups
-from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
 from halfstep.profile.max_batch import LARGEST, largest_batch, try_batch
 from halfstep.results.prepared import PreparedInfo

@@ -18,7 +18,7 @@ import pytest
 
 from halfstep.errors import ProfileError
 from halfstep.machine.gpus import cuda
-from halfstep.params import ModelParams, Params, ProfileParams, TaskParams, TrainParams
+from halfstep.params.schema import ModelParams, Params, ProfileParams, TaskParams, TrainParams
 from halfstep.profile import confirming, extras, runner
 from halfstep.profile.arms import Arms, order_of_arms
 from halfstep.profile.confirming import confirm

@@ -9,7 +9,7 @@ from types import NoneType
 import psutil
 import pytest
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.profile.records import ArmSettings
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system import interpreters

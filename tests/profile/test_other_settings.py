@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from halfstep.errors import ProfileError
-from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.differences import check_configurations
 from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
 from halfstep.profile.repeats import Repeats, amounts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from halfstep.errors import ProfileError
-from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile import max_batch
 from halfstep.profile.max_batch import largest_batch
 from halfstep.profile.records import Measurement

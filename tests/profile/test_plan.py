@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.profile.plan import (
     BUFFER_SHARE,
     FEWER_REPEATS,

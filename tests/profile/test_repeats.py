@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfstep.errors import BusyError
-from halfstep.params import CompareParams, Params, ProfileParams, TrainParams
+from halfstep.params.schema import CompareParams, Params, ProfileParams, TrainParams
 from halfstep.profile.repeats import MAX_FOLDERS, amounts, measurement_key, opened
 from halfstep.system import files
 

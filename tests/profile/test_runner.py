@@ -23,7 +23,7 @@ import pytest
 
 from halfstep.errors import ProfileError
 from halfstep.machine import fingerprint
-from halfstep.params import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.profile.arms import Arms
 from halfstep.profile.differences import bridging_arms
 from halfstep.profile.extras import find_trace

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfstep.params import ProfileParams
+from halfstep.params.schema import ProfileParams
 from halfstep.profile import schedule
 from halfstep.profile.plan import LEAST_TIMING_S, MAX_REPEATS, Plan
 from halfstep.profile.records import Measurement

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from halfstep.profile.records import ArmRecord
-from halfstep.profile.steady_state import first_steady, mark_counted, warm_up_length
+from halfstep.profile.steady_state import first_steady, mark_counted
+from halfstep.profile.warm_up import warm_up_length
 from halfstep.results.profile import InferenceCall, Round
 from tests.profile.arm_records import arm_record
 

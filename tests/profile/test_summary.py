@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.profile import summary
 from halfstep.profile.records import ArmRecord, Calibration, Measurement, TraceRecord
 from halfstep.profile.trace import Operation, StepBreakdown, Trace

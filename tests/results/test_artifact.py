@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.results.artifact import Document, read_array, read_table, write_table
 from halfstep.results.comparison import (
     COMPARISON,

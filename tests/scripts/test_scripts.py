@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from halfstep import params
 from halfstep.inputs import digests
+from halfstep.params import loading
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.system import sealing
 from halfstep.tasks import examples
@@ -378,7 +378,7 @@ def test_score_of_a_function_beside_the_script(project: ScriptProject) -> None:
     assert "40 test examples, score certainty" in project.passed("prepare")
     metrics = project.train()
     assert -1 <= metrics["test_certainty"] <= 0
-    assert "measures.py" in digests.task_files(params.load().task)
+    assert "measures.py" in digests.task_files(loading.load().task)
 
 
 @pytest.mark.parametrize(("metric", "name"), [("auc", "auc"), ("mean_absolute_error", "neg_mean_absolute_error")])

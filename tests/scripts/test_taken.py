@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from halfstep import params
 from halfstep.inputs import digests
+from halfstep.params import loading
 from halfstep.system import files
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def test_files_that_a_script_reads_are_dependencies(project: ScriptProject) -> N
     assert "config.json: an edit runs the stages again" in project.passed("prepare")
 
     def key() -> str:
-        found = digests.tasks_digest(params.load())
+        found = digests.tasks_digest(loading.load())
         files.write_json(files.TASK_FILE, found)
         return json.dumps(found)
 

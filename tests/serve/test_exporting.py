@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from halfstep.errors import HalfstepError, TaskError
-from halfstep.params import DataParams, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.serving import Export, outputs_file
 from halfstep.results.training import MODEL, correct

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.serving import outputs_file
 from halfstep.serve.exporting import export
 from halfstep.serve.records import INPUTS, Request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.serving import Export
 from halfstep.serve.records import Exported
 from halfstep.serve.stage import timed_graphs

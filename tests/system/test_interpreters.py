@@ -11,7 +11,7 @@ import pytest
 from halfstep.environment.preflight import input_problems
 from halfstep.inputs import digests
 from halfstep.inputs.closure import Module, _imports, needed_files
-from halfstep.params import Params, Variant
+from halfstep.params.schema import Params, Variant
 from halfstep.system import interpreters
 from halfstep.system.imports import ROOT
 

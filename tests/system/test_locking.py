@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from halfstep.errors import BusyError, HalfstepError, ProfileError
-from halfstep.system import locking
+from halfstep.system import locking, private
 from halfstep.system.locking import lock_file, machine_lock, stage_lock, try_lock
 
 HOLD = """
@@ -135,14 +135,14 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the folder of this user is created."""
     folder = tmp_path / "shared"
     folder.mkdir()
-    monkeypatch.setattr(locking, "_TEMPORARY_FOLDERS", (tmp_path / "missing", folder))
+    monkeypatch.setattr(private, "_TEMPORARY_FOLDERS", (tmp_path / "missing", folder))
     return folder
 
 
 def test_machine_lock_has_one_place_whatever_the_environment_says(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check = "from halfstep.system.locking import private_folder; print(private_folder())"
+    check = "from halfstep.system.private import private_folder; print(private_folder())"
     places = set()
     for job in ("a", "b"):
         (tmp_path / job).mkdir()
@@ -200,8 +200,8 @@ def test_folder_that_another_user_made_is_left_to_them(tmp_path: Path, monkeypat
     first.mkdir()
     second.mkdir()
     make_foreign(first / f"halfstep-{os.getuid()}")
-    monkeypatch.setattr(locking, "_TEMPORARY_FOLDERS", (first, second))
-    assert locking.private_folder() == second / f"halfstep-{os.getuid()}"
+    monkeypatch.setattr(private, "_TEMPORARY_FOLDERS", (first, second))
+    assert private.private_folder() == second / f"halfstep-{os.getuid()}"
 
 
 def make_socket(path: Path) -> None:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.inspection import inspect
 from halfstep.prepare.trying import Inspection
 from halfstep.results.task import TASK_INFO, TaskInfo

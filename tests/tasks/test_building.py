@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.errors import HalfstepError, PrecisionError, TaskError
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.prepare import trying
 from halfstep.results.prepared import TEST_CLASSES
 from halfstep.results.task import TASK_INFO, TaskInfo

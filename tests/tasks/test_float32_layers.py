@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.errors import PrecisionError, TaskError
-from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TrainParams, Variant
 from halfstep.profile.worker import Worker
 from halfstep.system import files
 from halfstep.tasks import building, precision

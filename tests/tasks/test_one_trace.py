@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 from halfstep.tasks import building, compiling

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from halfstep.errors import TaskError
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.profile.worker import Worker
 from halfstep.system import files
 from halfstep.tasks import building

@@ -11,7 +11,7 @@ from keras import layers
 
 from halfstep.errors import PrecisionError
 from halfstep.machine import gpus
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tasks import precision
 
 POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]

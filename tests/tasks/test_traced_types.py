@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import layers
 
 from halfstep.errors import PrecisionError
-from halfstep.params import Variant
+from halfstep.params.schema import Variant
 from halfstep.tasks.traced_types import TracedTypes, lost_inputs, traced_types, verify
 
 BATCH = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32), np.zeros(8, np.int32)

@@ -30,7 +30,7 @@ PARAMETERS = {
 # What `compare` does at its beginning, of one training.
 MISSING = """
 import sys
-from halfstep.params import load
+from halfstep.params.loading import load
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from halfstep.errors import TrackingError
-from halfstep.params import TrackingParams
+from halfstep.params.schema import TrackingParams
 from halfstep.tracking.active_run import first_line
 from halfstep.tracking.tracker import Tracker
 from tests.faults.servers import hang, redirect, serving

@@ -16,7 +16,7 @@ import mlflow
 import pytest
 
 from halfstep.errors import TrackingError
-from halfstep.params import TrackingParams
+from halfstep.params.schema import TrackingParams
 from halfstep.system.files import atomic_path
 from halfstep.tracking import store
 from halfstep.tracking.active_run import ActiveRun, first_line, logged_name

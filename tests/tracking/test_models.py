@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from halfstep.params import Params, TrackingParams
+from halfstep.params.schema import Params, TrackingParams
 from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.models import log_dataset, log_model

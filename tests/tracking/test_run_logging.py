@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
 from halfstep.system import files
 from halfstep.tracking import run_logging

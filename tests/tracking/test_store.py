@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from sqlalchemy.engine import make_url
 
 from halfstep.errors import TrackingError
-from halfstep.params import TrackingParams
+from halfstep.params.schema import TrackingParams
 from halfstep.tracking import store
 from halfstep.tracking.store import artifact_location
 

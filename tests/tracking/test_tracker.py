@@ -19,7 +19,7 @@ from mlflow.entities import Run
 
 from halfstep.errors import HalfstepError, TrackingError
 from halfstep.inputs.head_digests import HeadDigests
-from halfstep.params import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
+from halfstep.params.schema import CompareParams, Params, TaskParams, TrackingParams, TrainParams, Variant
 from halfstep.system import files
 from halfstep.tracking import provenance, run_logging
 from halfstep.tracking.active_run import StoreState
@@ -97,7 +97,7 @@ def test_run_of_a_terminated_process_is_killed(
     code = """
         import time
         from halfstep.cli import cli_entry
-        from halfstep.params import Params
+        from halfstep.params.schema import Params
         from halfstep.tracking import run_logging
         from halfstep.tracking.tracker import Tracker
 

@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from halfstep.errors import CorruptFileError
-from halfstep.params import Params, TrainParams
+from halfstep.params.schema import Params, TrainParams
 from halfstep.results.training import TrainingMetrics
 from halfstep.system import files
 from halfstep.train.not_trained import run_stage

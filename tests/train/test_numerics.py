@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.machine import free_memory
-from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TrainParams, Variant
 from halfstep.results.training import LARGEST_FLOAT16, TrainingMetrics
 from halfstep.system import files
 from halfstep.tasks.float32_layers import keep

@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import pytest
 
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import MODEL, WEIGHTS
 from halfstep.system import files
 from halfstep.tasks import building
 from halfstep.tasks.trial import Trial
 from halfstep.train import saving
-from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.checkpoint_files import Checkpoint
 from halfstep.train.resume import Session, capture_state, state_variables
 from halfstep.train.training import TrainedTask, train
 from tests.tasks.conftest import Own, prepare_task

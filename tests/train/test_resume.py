@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfstep.params import Augment, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import Augment, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.tasks.images import dataset
 from halfstep.tasks.trial import Trial
 from halfstep.train.callbacks import Epoch
-from halfstep.train.checkpoints import Checkpoint
+from halfstep.train.checkpoint_files import Checkpoint
 from halfstep.train.interruption import Interruption
 from halfstep.train.resume import Session, capture_state, state_variables
 from halfstep.train.training import TrainedTask, train

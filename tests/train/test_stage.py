@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from halfstep.params import ModelParams, Params, TrainParams
+from halfstep.params.schema import ModelParams, Params, TrainParams
 from halfstep.results.training import TrainingMetrics
 from halfstep.system import files
 from halfstep.tracking import backfill, run_logging

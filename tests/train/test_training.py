@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.errors import ModelError
-from halfstep.params import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import write_training
 from halfstep.system import files
 from halfstep.tasks.images import dataset

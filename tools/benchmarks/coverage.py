@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from halfstep.compare.verdict import Claim, judge, void_measures
-from halfstep.params import CompareParams, quality_margin_for
+from halfstep.params.margin import quality_margin_for
+from halfstep.params.schema import CompareParams
 from halfstep.stats.proportions import BinaryChange
 from halfstep.stats.speedup import RUN_SD, Speedup
 from halfstep.words.text import TRAIN

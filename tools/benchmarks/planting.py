@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from halfstep.compare.explain.accounts import Accounts, calm_steps_ms, part_change
-from halfstep.params import ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, Params, TaskParams, TrainParams, Variant
 from halfstep.prepare.trying import prepare_task
 from halfstep.profile.extras import account_rows
 from halfstep.profile.plan import ACCOUNT_WINDOWS, SEEN_STEPS, TURN_MS
 from halfstep.profile.records import TracedStretch
+from halfstep.profile.short_trace import ShortTrace
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round
 from halfstep.system import files
@@ -114,7 +115,7 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                     worker.call(NoneType, "warm_up", 4)
                     worker.call(NoneType, "begin_account", SEEN_STEPS)  # what is computed once
                     worker.call(NoneType, "account_window", 1, 0)
-                    worker.call(list[TracedStretch], "end_account")
+                    worker.call(ShortTrace, "end_account").read()
                     worker.stand_still()
                 round_steps = max(1, math.ceil(TURN_MS / _in_turn(float, workers[BASELINE], "train_round", 1)))
                 for place in range(ROUNDS):
@@ -129,7 +130,7 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                         for arm in generator.sample(arms, len(arms)):
                             _in_turn(NoneType, workers[arm], "account_window", steps, 0)
                     for arm in arms:
-                        stretches[arm] += _in_turn(list[TracedStretch], workers[arm], "end_account")
+                        stretches[arm] += _in_turn(ShortTrace, workers[arm], "end_account").read()
                 for arm, worker in workers.items():
                     rows[arm] += account_rows(repeat, stretches[arm])
                     worker.go_on()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from halfstep.params import CompareParams, ProfileParams, Variant
+from halfstep.params.schema import CompareParams, ProfileParams, Variant
 from halfstep.profile import schedule as schedule_module
 from halfstep.profile.plan import Costs, make_plan
 from halfstep.profile.records import ArmRecord, ArmSettings, Calibration, Measurement

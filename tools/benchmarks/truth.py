@@ -15,7 +15,15 @@ from typing import Any
 
 import pandas as pd
 
-from halfstep.params import CompareParams, DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import (
+    CompareParams,
+    DataParams,
+    ModelParams,
+    ProfileParams,
+    TaskParams,
+    TrainParams,
+    Variant,
+)
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure

@@ -10,9 +10,9 @@ from contextlib import suppress
 from datetime import date
 from typing import Any
 
-from halfstep import params
 from halfstep.compare.ratio_text import ratio_text
 from halfstep.errors import HalfstepError, one_line
+from halfstep.params import loading
 from halfstep.system import files
 from halfstep.tracking.provenance import git_tags
 from halfstep.words.text import TRAIN
@@ -113,7 +113,7 @@ def run(study: Study, machine: Mapping[str, Any], occasion: str, load_cores: flo
     started_s, settings = time.monotonic(), study.settings(machine, occasion)
     name = re.sub(r"[^a-z0-9]+", "-", f"gallery-{study.name}-{occasion}".lower())
     tags = git_tags()
-    experiment.run(name, overrides(params.load(), settings))
+    experiment.run(name, overrides(loading.load(), settings))
     comparison = results.public(experiment.comparison_of(name))
     result = Result(
         study=study.name,

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from halfstep.errors import one_line
-from halfstep.params import Params, parse
+from halfstep.params.loading import parse
 from halfstep.params.reading import dotted, parse_tree
+from halfstep.params.schema import Params
 from halfstep.system import files
 from halfstep.words.policies import FLOAT16, FLOAT32, POLICIES
 from tools.gallery import results

@@ -10,7 +10,7 @@ from halfstep.compare.document import judged
 from halfstep.compare.explain.limit import compute_operations
 from halfstep.compare.rules.layer_sets import casting_sets, slower_sets
 from halfstep.compare.study import load_study, with_margin
-from halfstep.params import Params
+from halfstep.params.schema import Params
 from halfstep.results.comparison import Remedy
 from halfstep.results.confirmation import Intervention
 from halfstep.words.text import TRAIN

@@ -14,8 +14,11 @@ from halfstep.machine.gpus.description import Gpu
 @contextmanager
 def nvml() -> Iterator[Any]:
     """The driver's management library, initialised for the block; None without a driver. Blocks may be nested."""
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError:  # in the environment of a user's code
+        yield None
+        return
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfstep.errors import REFUSALS, DataError
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.decoding import ImageForm
 from halfstep.prepare.images.packing import ImageBuffer, write_images, write_labels
 from halfstep.prepare.images.reading import Folder

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from halfstep.errors import DataError, one_line
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.decoding import ImageForm, Images, to_array
 from halfstep.prepare.images.folder import list_images
 from halfstep.prepare.images.processes import available_workers

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.params import Augment, TrainParams
+from halfstep.params.schema import Augment, TrainParams
 from halfstep.results.prepared import PreparedInfo
 from halfstep.system import files
 from halfstep.tasks.batches import PREFETCHED_BATCHES, ShuffledOrder

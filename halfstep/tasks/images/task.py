@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep.params import TrainParams
+from halfstep.params.schema import TrainParams
 from halfstep.tasks.batches import TrainingData
 from halfstep.tasks.images import dataset, models
 from halfstep.tasks.ready import TEST_BATCH_SIZE, ReadyTask

@@ -11,7 +11,7 @@ from halfstep.compare.document import judged
 from halfstep.compare.rules.explain import explain
 from halfstep.compare.rules.training import arm_failed
 from halfstep.compare.study import VariantResult
-from halfstep.params import CompareParams
+from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Reason
 from halfstep.results.profile import AccountRow, Profile
 from halfstep.results.training import Training

@@ -6,7 +6,7 @@ import pytest
 
 from halfstep.advise.advice import advice_of
 from halfstep.compare.document import document_of
-from halfstep.params import Params, Variant
+from halfstep.params.schema import Params, Variant
 from halfstep.results.comparison import Comparison, Reason
 from halfstep.results.training import Overflow
 from tests.small_study import FAILED, SmallStudy

@@ -16,7 +16,7 @@ from PIL import Image
 
 from halfstep.errors import DataError
 from halfstep.machine.fingerprint import fingerprint
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.prepare.images.reports import conflicts_line
 from halfstep.system.files import ENVIRONMENT_FILE, verify_manifest, write_json

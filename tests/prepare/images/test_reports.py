@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from halfstep.errors import printable
-from halfstep.params import DataParams
+from halfstep.params.schema import DataParams
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.prepared import PreparedInfo
 from tests.hostile_names import NAMES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from halfstep.errors import TraceError
-from halfstep.params import ModelParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TrainParams, Variant
 from halfstep.profile.trace import Operation
 from halfstep.profile.trace.messages import message_class
 from halfstep.profile.trace.timeline import traced_steps
@@ -144,7 +144,7 @@ def test_kinds_of_a_real_trace_add_up_to_the_step_and_name_what_was_planted(own:
     assert worker.steps_run() >= 10
     for _ in range(3):
         worker.account_window(4, lead_in=1)
-    stretches = worker.end_account()
+    stretches = worker.end_account().read()
     assert len(stretches) == 3
     assert max(step_ms for step_ms, _ in stretches) < 5 * min(step_ms for step_ms, _ in stretches)
     step_ms, parts = stretches[0]
@@ -184,7 +184,7 @@ def test_what_xla_compiled_for_a_cpu_is_not_idle_time(own: Own, xla: bool) -> No
     worker.warm_up(2)
     worker.begin_account(least_steps=0)
     worker.account_window(4, lead_in=1)
-    ((step_ms, parts),) = worker.end_account()
+    ((step_ms, parts),) = worker.end_account().read()
     assert sum(part.time_ms for part in parts) == pytest.approx(step_ms)
     times_ms = {kind: sum(part.time_ms for part in parts if part.kind == kind) for kind in ("convolution", HOST)}
     assert times_ms["convolution"] > 0.4 * step_ms

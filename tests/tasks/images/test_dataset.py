@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from halfstep.errors import CorruptFileError, DataError
-from halfstep.params import Augment, TrainParams
+from halfstep.params.schema import Augment, TrainParams
 from halfstep.tasks.images import dataset
 from halfstep.tasks.images.dataset import Split
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from halfstep.errors import PrecisionError
-from halfstep.params import ModelParams, TaskParams, TrainParams, Variant
+from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.prepared import PREPARED_INFO, PreparedInfo
 from halfstep.tasks import building, precision
 from halfstep.tasks.trial import Trial

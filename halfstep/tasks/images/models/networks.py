@@ -10,7 +10,7 @@ from pathlib import Path
 
 from halfstep.errors import ModelError
 from halfstep.inputs.own_model import OWN_MODEL
-from halfstep.params import ModelParams
+from halfstep.params.schema import ModelParams
 from halfstep.tasks import user_code
 from halfstep.tasks.images.models import applications, checks, cnn, resnet
 from halfstep.tensorflow_import import keras

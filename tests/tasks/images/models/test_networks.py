@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from halfstep.errors import ModelError
-from halfstep.params import ModelParams
+from halfstep.params.schema import ModelParams
 from halfstep.tasks import user_code
 from halfstep.tasks.images import models
 from halfstep.tasks.images.models import checks
