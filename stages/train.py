@@ -15,10 +15,8 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import loading
 from halfstep.results.task import left_out, resolved
 from halfstep.system.imports import quick_imports
-from halfstep.system.interpreters import train_in
 from halfstep.system.locking import stage_lock
 from halfstep.system.telling import never_silent
-from halfstep.train.leaving import is_left
 
 
 @cli_entry
@@ -45,9 +43,7 @@ def main() -> None:
                 run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
                 return
             if settings.train.epochs:
-                if entry.python is not None:
-                    train_in(entry.python)
-                from halfstep.train.stage import run_stage  # imports TensorFlow
+                from halfstep.train.stage import run_stage
             else:
                 from halfstep.train.not_trained import run_stage
 
@@ -62,4 +58,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(main, is_left))
+    raise SystemExit(run(main))

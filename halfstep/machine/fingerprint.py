@@ -69,9 +69,13 @@ def read(path: Path = files.ENVIRONMENT_FILE) -> dict[str, Any]:
     return files.read_verified_json(path)
 
 
-def trained_on() -> str:
-    """Names what may change the result of a training: the processor, and the versions of TensorFlow and Keras."""
-    devices, releases = gpus(), versions()
+def trained_on(releases: Mapping[str, str]) -> str:
+    """Names what may change the result of a training: the processor, and the releases of TensorFlow and Keras.
+
+    Args:
+        releases: as `versions` returns them where it trains.
+    """
+    devices = gpus()
     processor = str(devices[0]["name"]) if devices else _cpu()["model"]
     return "; ".join([processor, *(f"{name} {releases[name]}" for name in ("tensorflow", "keras") if name in releases)])
 

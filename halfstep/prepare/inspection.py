@@ -46,6 +46,7 @@ _AGAIN = (
     "variants are trained from the same start"
 )
 _FEWEST = 20  # examples to validate and to test on
+_NO_STRATEGY = "_DefaultDistributionStrategy"  # of TensorFlow: one device
 _ONE_BATCH = ", and one batch is timed again and again, without its input pipeline"
 _CURE = '; what cannot compute in this type needs dtype="float32", in plain Keras, too'
 _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFoundError)
@@ -53,11 +54,15 @@ _MISSING = (FileNotFoundError, NotADirectoryError, ImportError, tf.errors.NotFou
 
 def serve(connection: Connection, trial: Trial, first: Inspection | None) -> None:
     """What the process runs: sends what `inspect` returns, or what ended it."""
-    try:
-        answer: Inspection | TrialFailure = inspect(trial, first)
-    except (HalfstepError, tf.errors.OpError) as error:
-        answer = _failure(error, trial)
-    connection.send(answer)
+
+    def answer() -> None:
+        try:
+            answer: Inspection | TrialFailure = inspect(trial, first)
+        except (HalfstepError, tf.errors.OpError) as error:
+            answer = _failure(error, trial)
+        connection.send(answer)
+
+    fit_call.inside(trial, answer)
 
 
 def _failure(error: Exception, trial: Trial) -> TrialFailure:
@@ -262,12 +267,10 @@ class _ScriptInspector(_Inspector):
 
     def run(self) -> Inspection:
         """What is found."""
-        compiling.activate(self.trial)
-        no_strategy = tf.distribute.get_strategy()  # not at the import: it starts a thread; then nothing is forked
-        call = fit_call.captured(self.trial, self.trial.script_log())
+        call = script.call()
         assert call.site is not None, "it is the judged one"
         self.subject = f"{self.trial.subject}, line {call.site.line},"
-        if type(strategy := call.model.distribute_strategy) is not type(no_strategy):
+        if type(strategy := call.model.distribute_strategy).__name__ != _NO_STRATEGY:
             raise TaskError(
                 f"{self.subject} trains under {type(strategy).__name__}, which halfstep cannot measure: leave the "
                 "strategy out, and train on one device"

@@ -6,8 +6,8 @@ from multiprocessing.connection import Connection
 
 from halfstep.errors import TaskError
 from halfstep.prepare.trying import TrialFailure
-from halfstep.tasks import own, precision, user_code
-from halfstep.tasks.fit_call import FitCall, captured
+from halfstep.tasks import own, precision, script, user_code
+from halfstep.tasks.fit_call import FitCall, inside
 from halfstep.tasks.images import models
 from halfstep.tasks.layers import layer_paths
 from halfstep.tasks.ready import from_task
@@ -23,20 +23,24 @@ def serve(
     classes: int,
 ) -> None:
     """Sends the layers of the model, or why it cannot be built; `shape` and `classes` are of images."""
-    precision.activate(trial.variant)
-    keras.utils.set_random_seed(trial.seed)
 
     def layers() -> dict[str, str]:
+        precision.activate(trial.variant)
+        if trial.task.script is None:
+            keras.utils.set_random_seed(trial.seed)
         model = models.build(trial.model, shape, classes) if shape is not None else _own_model(trial)
         return {path: type(layer).__name__ for path, layer in layer_paths(model).items()}
 
-    answer = user_code.answer_of(trial.subject, layers)
-    connection.send(TrialFailure(answer) if isinstance(answer, str) else answer)
+    def answer() -> None:
+        answer = user_code.answer_of(trial.subject, layers)
+        connection.send(TrialFailure(answer) if isinstance(answer, str) else answer)
+
+    inside(trial, answer, log=trial.script_log("layers-"), keeps=False)
 
 
 def _own_model(trial: Trial) -> keras.Model:
     if trial.task.script is not None:
-        fit = FitCall(captured(trial, trial.script_log("layers-"), keeps=False), trial.train.batch_size)
+        fit = FitCall(script.call(), trial.train.batch_size)
         fit.build()
         return fit.call.model
     task = own.build(trial.task, batch_size=trial.train.batch_size, seed=trial.seed, quiet=True)

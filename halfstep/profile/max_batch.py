@@ -9,27 +9,22 @@ because TensorFlow reserves many times what it uses.
 
 from __future__ import annotations
 
-import resource
-import sys
-import time
 from contextlib import suppress
 from functools import cache
-from multiprocessing.connection import Connection
 
 import psutil
 
-from halfstep.errors import HalfstepError, ProfileError
+from halfstep.errors import ProfileError
 from halfstep.machine import free_memory
 from halfstep.params.schema import ProfileParams
 from halfstep.results.profile import BatchTried, LargestBatch
-from halfstep.system.child import Child, Lost
+from halfstep.system.child import Child, Lost, serve
 from halfstep.tasks.trial import Trial
 from halfstep.words.text import MIB
 
 LARGEST = 65_536  # examples: the maximum of train.batch_size
-STEPS = 2  # the first needs memory to compile; the second runs with what the first has left allocated
-TIMED_S = 0.3  # after these
 POLL_S = 0.01
+_PROGRAM = "halfstep.profile.batch_trial"  # it imports TensorFlow
 MIN_FREE = 0.05  # share of the machine's memory
 
 
@@ -91,8 +86,8 @@ def try_batch(trial: Trial, batch_size: int, limit_mib: int | None) -> BatchTrie
     """
     with Child(
         f"batch-{batch_size}",
-        _train,
-        (trial, batch_size),
+        serve,
+        (_PROGRAM, trial, batch_size),
         trial.variant.variables,
         python=trial.variant.python,
         may_have_children=trial.task.script is not None,
@@ -114,54 +109,6 @@ def _stays_within(limit_mib: int | None, child: Child, start_bytes: int) -> bool
         if memory.available < MIN_FREE * memory.total:
             return False
     return True
-
-
-def _train(connection: Connection, trial: Trial, batch_size: int) -> None:
-    """What the child runs: sends the memory that it starts with, then the outcome of the training."""
-    from halfstep.profile import peak_memory  # only the child may import TensorFlow
-    from halfstep.tensorflow_import import tf
-
-    start_bytes = _own_bytes(psutil.Process())
-    connection.send(start_bytes)
-    try:
-        per_s = _train_steps(trial, batch_size)
-        on_gpu = tf.config.list_logical_devices("GPU")
-        peak_bytes = peak_memory.peak_bytes() if on_gpu else _own_peak_bytes() - start_bytes
-        connection.send(BatchTried(batch_size=batch_size, peak_mib=peak_bytes / MIB, examples_per_s=per_s))
-    except (tf.errors.ResourceExhaustedError, MemoryError):
-        connection.send(BatchTried(batch_size=batch_size))
-    except (HalfstepError, tf.errors.OpError) as error:
-        connection.send(" ".join(str(error).split())[:500])
-
-
-def _train_steps(trial: Trial, batch_size: int) -> float:
-    """Runs steps as `train` does, and returns examples per second."""
-    from halfstep.tasks import building
-    from halfstep.tensorflow_import import tf
-
-    task = building.ready(trial, trial_batch=batch_size)
-    batches = iter(task.training.equal_batches())
-    task.model.make_train_function()
-    for _ in range(STEPS):
-        task.model.train_function(batches)
-    tf.test.experimental.sync_devices()
-    steps, began_s = 0, time.monotonic()
-    while time.monotonic() - began_s < TIMED_S:
-        task.model.train_function(batches)
-        tf.test.experimental.sync_devices()
-        steps += 1
-    return steps * batch_size / (time.monotonic() - began_s)
-
-
-def _own_peak_bytes() -> int:
-    """Peak of the unshared memory of this process.
-
-    The system records the peak of all memory. The shared part is the loaded code, which only grows: it is now at least
-    as large as it was at the peak.
-    """
-    process = psutil.Process()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return max(peak - getattr(process.memory_info(), "shared", 0), _own_bytes(process))
 
 
 def _own_bytes(process: psutil.Process) -> int:

@@ -42,6 +42,7 @@ from halfstep.results.profile import Configuration, InForce
 from halfstep.results.training import SCORES, saved_model
 from halfstep.system import files, interpreters
 from halfstep.tasks import building, precision, user_code
+from halfstep.tasks.fit_call import inside
 from halfstep.tasks.layers import recorded_scopes, with_model
 from halfstep.tasks.trial import Trial
 from halfstep.tasks.variables import optimizers_of
@@ -60,7 +61,14 @@ IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
 
 def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker], trial: Trial) -> None:
-    """Receives `(method, arguments)` and sends the result, or the message of an error, until the connection closes."""
+    """Receives `(method, arguments)` and sends the result, or the message of an error, until the connection closes.
+
+    A script does so in its call of `fit`.
+    """
+    inside(trial, lambda: _answer(connection, make_worker, trial))
+
+
+def _answer(connection: Connection, make_worker: Callable[[Any], InferenceWorker], trial: Trial) -> None:
     worker: InferenceWorker | None = None
     while True:
         try:

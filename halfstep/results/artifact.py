@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -104,11 +104,11 @@ def read_table(path: Path, columns: Sequence[str], *, may_be_empty: bool = False
     return table
 
 
-def empty_table(row_type: type) -> pd.DataFrame:
-    """A table without rows, one column a field of the dataclass."""
+def empty_table(columns: Iterable[str]) -> pd.DataFrame:
+    """A table without rows."""
     import pandas as pd  # only where tables are
 
-    return pd.DataFrame(columns=[field.name for field in fields(row_type)])
+    return pd.DataFrame(columns=list(columns))
 
 
 def csv_text(rows: Sequence[Mapping[str, float]], columns: Sequence[str]) -> str:

@@ -455,7 +455,7 @@ class Profile:
     input_rounds: pd.DataFrame
     steps: pd.DataFrame
     calls: pd.DataFrame
-    account: pd.DataFrame = field(default_factory=lambda: empty_table(AccountRow))
+    account: pd.DataFrame = field(default_factory=lambda: empty_table(_columns(AccountRow)))
     same_weights: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
     audit: ModelAudit | None = None
 

@@ -149,7 +149,9 @@ def read_times(name: str) -> Profile:
     """
     columns = [column.name for column in fields(InferenceCall) if column.name != THROTTLED]
     summary = ProfileSummary.read(timing_dir(name) / SUMMARY)
-    rounds, input_rounds, steps = (empty_table(row) for row in (Round, InputRound, Step))
+    rounds, input_rounds, steps = (
+        empty_table(column.name for column in fields(row)) for row in (Round, InputRound, Step)
+    )
     return Profile(summary, rounds, input_rounds, steps, read_table(timing_dir(name) / _CALLS, columns))
 
 

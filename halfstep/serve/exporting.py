@@ -31,6 +31,7 @@ from halfstep.serve import runtimes
 from halfstep.serve.records import INPUTS, Exported, Request
 from halfstep.system import files
 from halfstep.tasks import building, user_code
+from halfstep.tasks.fit_call import inside
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras, tf
@@ -48,7 +49,11 @@ _SAYS = re.compile(
 
 def serve(connection: Connection, trial: Trial, request: Request) -> None:
     """What the process runs: sends what `export` returns, or the message of an error."""
-    connection.send(user_code.answer_of(trial.subject, lambda: export(trial, request)))
+
+    def answer() -> None:
+        connection.send(user_code.answer_of(trial.subject, lambda: export(trial, request)))
+
+    inside(_in_float32(trial), answer)
 
 
 def export(trial: Trial, request: Request) -> Exported:
@@ -62,8 +67,7 @@ def export(trial: Trial, request: Request) -> Exported:
         TaskError, ModelError: the model cannot be built.
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
-    float32 = trial.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
-    task = building.ready(replace(trial, variant=float32))
+    task = building.ready(_in_float32(trial))
     if own := [layer for layer in _layers(task.model) if layer.compute_dtype in SIXTEEN_BIT]:
         raise TaskError(
             f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
@@ -86,6 +90,11 @@ def _exports(task: ReadyTask, inputs: Sequence[NDArray[Any]], trial: Trial, requ
         exporter = _Exporter(task, inputs, Path(scratch))
         exports = [Export(variant=trial.name, seed=trial.seed, format=name) for name in request.formats]
         return tuple(_one(export, exporter, tester, request) for export in exports)
+
+
+def _in_float32(trial: Trial) -> Trial:
+    float32 = trial.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
+    return replace(trial, variant=float32)
 
 
 def _layers(model: keras.Model) -> list[Any]:

@@ -7,7 +7,6 @@ import multiprocessing
 from dataclasses import replace
 
 from halfstep.errors import TaskError
-from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 from halfstep.tasks import compiling, fit_call, float32_layers, own, user_code
 from halfstep.tasks.batches import TrainingData, from_step
@@ -47,7 +46,8 @@ def build(trial: Trial, *, trial_batch: int | None = None) -> ReadyTask:
 
 
 def _build(trial: Trial, trial_batch: int | None) -> ReadyTask:
-    keras.utils.set_random_seed(trial.seed)
+    if trial.task.script is None:  # which has its own, and has drawn from them
+        keras.utils.set_random_seed(trial.seed)
     if trial.task.uses_data_and_model:
         train = trial.train if trial_batch is None else trial.train.model_copy(update={"batch_size": trial_batch})
         return images.build(replace(trial, train=train), one_image=trial_batch is not None)
@@ -62,6 +62,5 @@ def _own(trial: Trial) -> ReadyTask:
     is_worker = multiprocessing.parent_process() is not None  # one of many
     task = own.build(trial.task, batch_size=trial.train.batch_size, seed=trial.seed, quiet=is_worker)
     digest = trial.prepared_sha256 or files.verify_manifest(trial.directory)
-    info = TaskInfo.read(trial.directory / TASK_INFO.name)
     with user_code.explained(trial.subject, "has data that cannot be read", TaskError):
-        return from_task(task, trial.train, trial.seed, info.steps_at(trial.train.batch_size), digest)
+        return from_task(task, trial.train, trial.seed, trial.info.steps_at(trial.train.batch_size), digest)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfstep.errors import TaskError
-from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.errors import HalfstepError, TaskError
+from halfstep.results.task import TaskInfo
 from halfstep.system import files
-from halfstep.tasks import examples, script, script_score
+from halfstep.tasks import compiling, examples, script, script_score
 from halfstep.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from halfstep.tasks.callbacks import redirected
 from halfstep.tasks.earlier_fits import history_of
@@ -26,7 +26,7 @@ from halfstep.tasks.ready import ReadyTask, test_metrics, untested
 from halfstep.tasks.task import Task
 from halfstep.tasks.trial import FITS, Trial
 from halfstep.tasks.variables import create_variables, random_state_kept
-from halfstep.tensorflow_import import data_adapters, keras, tf, train_validation_split
+from halfstep.tensorflow_import import data_adapters, keras, reset_uids, tf, train_validation_split
 
 HELD_OUT = 0.2  # of training arrays without validation data: a tenth for validation and one for the test
 
@@ -198,8 +198,8 @@ _ready: ReadyTask | None = None
 def _build(trial: Trial) -> ReadyTask:
     directory = trial.directory.absolute()
     digest = trial.prepared_sha256 or files.verify_manifest(directory)
-    info = TaskInfo.read(directory / TASK_INFO.name)
-    fit_call = FitCall(captured(trial, trial.script_log()), trial.train.batch_size)
+    info = trial.info
+    fit_call = FitCall(script.call(), trial.train.batch_size)
     fit_call.build()
     ready = replace(untested_task(fit_call, info.steps_per_epoch or 1), data_sha256=digest)
     return ready if info.speed_only is not None else _tested(ready, fit_call, info, directory, trial.task.score)
@@ -220,8 +220,24 @@ def untested_task(fit_call: FitCall, steps: int) -> ReadyTask:
     )
 
 
-def captured(trial: Trial, log: Path, *, keeps: bool = True) -> script.Call:
-    """Runs the script up to the call of `fit` that is judged, as `script.run` does; `keeps` as of `history_of`."""
+def inside(trial: Trial, go_on: Callable[[], None], *, log: Path | None = None, keeps: bool = True) -> None:
+    """Calls `go_on`, of a script in its call of `fit` that is judged, as `script.inside` does.
+
+    Args:
+        trial: of any task.
+        go_on: what the process is for; it may use `script.call`.
+        log: for what the script prints; None: its own.
+        keeps: as of `history_of`.
+    """
+    if trial.task.script is None:
+        go_on()
+        return
+    try:
+        compiling.activate(trial)
+    except HalfstepError:
+        go_on()  # which fails in the same way
+        return
+    reset_uids()
 
     def build(arguments: dict[str, Any]) -> None:
         model = arguments["self"]
@@ -229,7 +245,8 @@ def captured(trial: Trial, log: Path, *, keeps: bool = True) -> script.Call:
         FitCall(script.Call(model, model.fit, given)).build()
 
     folder = (trial.directory / FITS / str(trial.seed)).absolute()
-    return script.run(trial, log, functools.partial(history_of, folder=folder, build=build, keeps=keeps))
+    earlier = functools.partial(history_of, folder=folder, build=build, keeps=keeps)
+    script.inside(trial, log or trial.script_log(), earlier, go_on)
 
 
 def training_of(fit_call: FitCall, steps: int) -> TrainingData:

@@ -1,6 +1,6 @@
 """Runs a training script up to the call of `fit` that is judged, and goes on inside that call.
 
-The script never goes on after that call: the process ends with it. A process runs one script, once.
+The script never goes on after that call: the process ends in it. A process runs one script, once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import util
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from halfstep.errors import TaskError
 from halfstep.inputs import notebook
@@ -29,7 +31,7 @@ from halfstep.params.schema import TaskParams
 from halfstep.system import files, sealing, trackers
 from halfstep.tasks import script_files, step_call, user_code
 from halfstep.tasks.output import output_to
-from halfstep.tasks.training_calls import TrainingCalls, calls_of, is_in_loop
+from halfstep.tasks.training_calls import Found, TrainingCalls, calls_of, is_in_loop
 from halfstep.tasks.trial import CallSite, Trial
 from halfstep.tensorflow_import import global_state, keras, seed_generator, tf
 from halfstep.words.text import joined
@@ -38,6 +40,7 @@ _POLICY = "dtype_policy"  # its name in Keras's global state
 _SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
 _STEPPED = "__halfstep_step__"
 _LARGEST_SEED = 10**9  # that Keras draws
+Earlier = Callable[..., keras.callbacks.History]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class _State:
     """What this process has run."""
 
     call: Call | None = None
-    calls: TrainingCalls | None = None  # whose stack must stay alive
+    error: TaskError | None = None  # why there is none
+    folder: str = ""  # in which the script is
+    calls: TrainingCalls | None = None
     temporary: str | None = None  # folder of its temporary files
     notes: list[str] = field(default_factory=list)  # what differs from what it sets, or is set by it
 
@@ -70,24 +75,38 @@ class _State:
 _state = _State()
 
 
-def run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]) -> Call:
-    """Runs the script of a trial up to the call of `fit` that `task.fit` names.
+def inside(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None]) -> None:
+    """Runs the script of a trial up to the call of `fit` that `task.fit` names, and goes on in that call.
 
-    The second time it returns that call.
+    The process ends there. Where the script fails, or ends before that call, `go_on` is called after it, and `call`
+    raises the error.
 
-    The working folder is then that of the script. The script's random numbers of Python and NumPy, which often split
+    The script's random numbers of Python and NumPy, which often split
     its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
 
     Args:
         trial: its policy replaces what the script itself sets; its seed, too, unless it is 0.
         log: where the script's output goes.
         earlier: makes the calls of `fit` before, as `history_of`.
+        go_on: what the process is for.
+    """
+    try:
+        _run(trial, log, earlier, go_on)
+    except TaskError as error:
+        _state.error = error
+    go_on()
+
+
+def call() -> Call:
+    """The call of `fit` that is judged. The working folder is then the one in which the script made it.
 
     Raises:
-        TaskError: the script fails, or ends before that call of `fit`.
+        TaskError: the script has failed, or ended before that call.
     """
-    if _state.call is None:
-        _state.call = _run(trial, log, earlier)
+    if _state.error is not None:
+        raise _state.error
+    assert _state.call is not None, "this process runs in `inside`"
+    os.chdir(_state.folder)
     return _state.call
 
 
@@ -96,18 +115,10 @@ def has_called_fit() -> bool:
     return _state.calls is not None
 
 
-def is_left() -> bool:
-    """Whether a script stays in its call of `fit`, so that Python must not end it: it would go on.
-
-    Removes the script's temporary files, which nobody else will.
-    """
-    trackers.remove()
-    if _state.temporary is not None:
-        shutil.rmtree(_state.temporary, ignore_errors=True)
-    return _state.calls is not None
-
-
-def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History]) -> Call:
+def _run(
+    trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History], go_on: Callable[[], None]
+) -> NoReturn:
+    """As `inside`; raises where the call is not reached."""
     task, path, subject = trial.task, _python_file(trial.task.script_path, log.parent), trial.subject
     if keras.config.backend() != "tensorflow":
         raise TaskError(f"{subject}: Keras uses the backend {keras.config.backend()}; unset KERAS_BACKEND")
@@ -122,40 +133,62 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
     _decide_floatx()
     _take_strategies_of_one_device()
     user_code.seal((task.script_folder, *task.import_folders))
-    calls, found, before = TrainingCalls(trial, path, earlier), None, user_code.settings()
+    calls, before, met = TrainingCalls(trial, path, earlier), user_code.settings(), dict[str, None]()
+    explained = user_code.explained(subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True)
+
+    def found(what: Found) -> NoReturn:
+        kept.close()
+        sys.argv, _state.calls, _state.folder = argv, calls, os.getcwd()  # noqa: PTH109  as os.chdir takes it
+        os.chdir(folder)
+        sealing.reached_fit()
+        try:
+            _state.call = _call(what, trial, path, calls, before, met, time.monotonic() - started_s)
+        except TaskError as error:
+            _state.error = error
+        _leave(go_on)
+
     try:
         os.chdir(task.script_folder)
-        explained = user_code.explained(
-            subject, f"fails before it calls {task.step or 'fit'}", TaskError, is_script=True
-        )
-        alone = script_files.one_at_a_time(str(path), folder.absolute())
-        kept = step_call.elements_kept() if task.step else nullcontext(calls.elements)
-        with (
-            explained,
-            output_to(log),
-            trackers.silenced() as met,
-            alone,
-            _temporary_files_kept(),
-            kept as calls.elements,
-        ):
-            found = calls.run(lambda: _run_main(path, task, calls.step))
+        with explained, ExitStack() as kept:
+            kept.enter_context(output_to(log))
+            met = kept.enter_context(trackers.silenced())
+            kept.enter_context(script_files.one_at_a_time(str(path), folder.absolute()))
+            kept.enter_context(_temporary_files_kept())
+            calls.elements = kept.enter_context(step_call.elements_kept() if task.step else nullcontext(calls.elements))
+            calls.run(lambda: _run_main(path, task, calls.step), found)
     except TaskError as error:
         if isinstance(error.__cause__, SystemExit):  # what it says is seldom the cause
             raise TaskError(f"{error}; what it printed is in {log}") from error.__cause__
         raise
     finally:
         sys.argv = argv
-        if found is None:
-            os.chdir(folder)
-    if found is None and calls.number:
+        os.chdir(folder)
+    if calls.number:
         times = f"{calls.number} time{'s' * (calls.number > 1)}"
         raise TaskError(f"{subject} calls fit only {times}, and task.fit is {task.fit}")
-    if found is None and task.step is not None:
+    if task.step is not None:
         raise TaskError(f"{subject} ends without a call of {task.step} (task.step). What it printed is in {log}")
-    if found is None:
-        raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
-    _state.calls = calls
-    sealing.reached_fit()
+    raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
+
+
+def _call(
+    found: Found,
+    trial: Trial,
+    path: Path,
+    calls: TrainingCalls,
+    before: dict[str, object],
+    met: Iterable[str],
+    seconds: float,
+) -> Call:
+    """The call that was found, `seconds` after the start.
+
+    Args:
+        found, calls: what was found, and by what.
+        trial, path: of the script, and its file.
+        before: TensorFlow's settings before it ran.
+        met: libraries for tracking that it uses.
+    """
+    task, subject = trial.task, trial.subject
     if met:
         _state.notes.append(f"replaces its tracking with {joined(list(met))}: what it logs by itself is thrown away")
     if found.library:
@@ -170,10 +203,28 @@ def _run(trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History
         step=step,
         later_lines=tuple(calls_of(path, line, step or "fit")) if task.step is None else (),
         is_in_loop=not step and is_in_loop(path, line),
-        seconds=time.monotonic() - started_s,
+        seconds=seconds,
         notes=tuple(dict.fromkeys(_state.notes)),
     )
     return Call(found.arguments.pop("self"), calls.fit, found.arguments, site)
+
+
+def _leave(go_on: Callable[[], None]) -> NoReturn:
+    """Ends the process after `go_on`: the script does not go on."""
+    status = 1
+    try:
+        go_on()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        trackers.remove()
+        if _state.temporary is not None:
+            shutil.rmtree(_state.temporary, ignore_errors=True)
+        util._exit_function()  # type: ignore[attr-defined]  # as at the end of a process: it ends those that the script has started
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _python_file(path: Path, folder: Path) -> Path:

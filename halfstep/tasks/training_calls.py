@@ -1,24 +1,20 @@
 """Finds the training of a script where it is called: `fit`, `train_on_batch`, an optimizer, or `task.step`.
 
-The script runs on a stack of its own (a greenlet), in the main thread of the process. At the call its stack stays as it
-is, so that what its `with` statements hold stays open, and the caller gets the model and the arguments.
+What follows runs inside the call, so that what the script's `with` statements hold stays open.
 """
 
 from __future__ import annotations
 
 import ast
-import contextvars
 import functools
 import inspect
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
-
-from greenlet import getcurrent, greenlet
 
 from halfstep.errors import TaskError
 from halfstep.inputs.closure import parsed
@@ -67,28 +63,27 @@ class TrainingCalls:
         self._on_batch, self._apply = keras.Model.train_on_batch, keras.optimizers.Optimizer.apply
         self.number, self._is_earlier = 0, False
         self.elements = step_call.Elements()
-        self._caller, self._process = getcurrent(), os.getpid()
+        self._process, self._is_found, self._hooked = os.getpid(), False, ExitStack()
         self._heard, self._told = os.pipe()
         os.set_blocking(self._heard, False)
 
-    def run(self, main: Callable[[], None]) -> Found | None:
-        """Runs `main` until the call; None if it ends before. The call stays on the stack until the process ends.
+    def run(self, main: Callable[[], None], then: Callable[[Found], NoReturn]) -> None:
+        """Runs `main` until the call, and there `then`, which ends the process. Returns if `main` ends before.
 
         Raises:
             TaskError: the script trains in another thread, or in a process that it has forked.
         """
-        self._stack = greenlet(main)
-        self._stack.gr_context = contextvars.copy_context()
-        with self._hooks():
-            found: Found | None = self._stack.switch()
-        return found
+        self._then = then
+        with self._hooked:
+            self._hooked.enter_context(self._hooks())
+            main()
 
     def step(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function that `task.step` names, at whose first call the script stops."""
 
         @functools.wraps(function, updated=())
         def first_call(*arguments: Any, **keywords: Any) -> Any:
-            if getcurrent() is not self._stack:
+            if self._is_found:
                 return function(*arguments, **keywords)
             given = step_call.as_fit(function, arguments, keywords, self.elements)
             return self._hand_over(self._bound(**given), self._task.step)
@@ -150,7 +145,7 @@ class TrainingCalls:
             if is_forked:
                 os._exit(1)
             raise SystemExit
-        return getcurrent() is self._stack and not self._is_earlier and self._task.step is None
+        return not self._is_earlier and self._task.step is None
 
     def _raise_of_another(self, former: Any) -> None:
         """Raises in the main thread what another thread or process has told."""
@@ -164,8 +159,9 @@ class TrainingCalls:
 
     def _hand_over(self, arguments: dict[str, Any] | None, step: str | None = None) -> NoReturn:
         library = _calling_library() if step is None else None
-        self._caller.switch(Found(arguments, line_in(self._path), step, library))
-        os._exit(1)  # nobody continues the script
+        found, self._is_found = Found(arguments, line_in(self._path), step, library), True
+        self._hooked.close()
+        self._then(found)
 
     def _bound(self, /, *arguments: Any, **keywords: Any) -> dict[str, Any]:
         given = self._signature.bind(*arguments, **keywords)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from halfstep.inputs.own_model import OWN_MODEL
 from halfstep.params.schema import ModelParams, Params, TaskParams, TrainParams, Variant
+from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.system import files
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Trial:
         directory: folder of the prepared data.
         batch_key: the parameter that says how many examples a step has, for messages.
         name: of the variant, or of the arm that measures it: processes of one policy may run a script at once.
+        known: what `prepare` has found, for a process in an interpreter that cannot read it.
     """
 
     task: TaskParams
@@ -64,6 +66,7 @@ class Trial:
     directory: Path = files.PREPARED
     batch_key: str = "train.batch_size"
     name: str = ""
+    known: TaskInfo | None = None
 
     @classmethod
     def of(
@@ -78,7 +81,17 @@ class Trial:
         entry = settings.variants[name]
         key = "train.batch_size" if entry.batch_size is None else f"variants.{name}.batch_size"
         task, train = entry.task_of(settings.task), entry.applied_to(settings.train)
-        return cls(task, settings.model, train, entry, seed, prepared_sha256, directory, key, name)
+        known = None if prepared_sha256 is None else TaskInfo.read(directory / TASK_INFO.name)
+        return cls(task, settings.model, train, entry, seed, prepared_sha256, directory, key, name, known)
+
+    @property
+    def info(self) -> TaskInfo:
+        """What `prepare` has found.
+
+        Raises:
+            DataError, CorruptFileError: its file is missing or damaged.
+        """
+        return self.known or TaskInfo.read(self.directory / TASK_INFO.name)
 
     @property
     def subject(self) -> str:

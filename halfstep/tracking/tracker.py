@@ -25,6 +25,7 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 # The errors that these two log are also raised, and then reported in one line.
 logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+logging.getLogger("mlflow.system_metrics").setLevel(logging.CRITICAL)  # it prints the password of a server that fails
 
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # the UI opens its pages for training
 

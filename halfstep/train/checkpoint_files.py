@@ -17,7 +17,7 @@ import numpy as np
 
 from halfstep.errors import DataError
 from halfstep.system import files
-from halfstep.train.callbacks import Epoch
+from halfstep.train.epochs import Epoch
 
 MAX_KEPT = 2  # if the newest is damaged, the one before it is used
 _STATE = "state"
@@ -66,12 +66,13 @@ class Checkpoints:
     """The newest checkpoints of one training, in one folder.
 
     A file name consists of the step, the number of epochs, and the sha256 of the content: a damaged file is not used.
-    Another thread writes the files, so that the training continues meanwhile.
+    Another thread writes the files, so that the training continues meanwhile. Before the first one is saved, the object
+    can be sent to another process.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._writer: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self._warned = False
 
@@ -91,6 +92,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Starts to write a checkpoint, after the previous one is written: only one is kept in memory."""
         self.flush()
+        self._writer = self._writer or ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending = self._writer.submit(self._write, checkpoint)
 
     def flush(self) -> None:

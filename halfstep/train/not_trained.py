@@ -57,5 +57,5 @@ def _metrics(
         reason=reason,
         batch_size=settings.variants[variant].applied_to(settings.train).batch_size,
         data_sha256=files.verify_manifest(files.PREPARED),
-        environment=fingerprint.trained_on(),
+        environment=fingerprint.trained_on(fingerprint.versions()),
     )

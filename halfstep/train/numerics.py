@@ -21,7 +21,7 @@ from halfstep.tasks.layers import layer_paths, replaced_calls
 from halfstep.tasks.ready import ReadyTask
 from halfstep.tasks.variables import optimizers_of
 from halfstep.tensorflow_import import keras, tf
-from halfstep.train.callbacks import TrainingFailure
+from halfstep.train.result import TrainingFailure
 from halfstep.train.resume import Arrays, capture_state, restore_state, state_variables
 
 _LOST = 0.5  # share of a layer's gradients that are 0 in float16 alone; a smaller one trains

@@ -9,6 +9,7 @@ from typing import Any
 
 from halfstep.results.training import MODEL, WEIGHTS
 from halfstep.tasks.layers import layer_paths
+from halfstep.tasks.ready import ReadyTask
 from halfstep.tensorflow_import import keras
 
 
@@ -19,6 +20,13 @@ def model_file(model: keras.Model) -> str:
     except (NotImplementedError, OSError, TypeError, ValueError):
         return WEIGHTS  # a subclassed model without a configuration, or a lambda without source
     return MODEL if all(_is_plain(part) for part in _objects(config)) else WEIGHTS
+
+
+def form_of(ready: ReadyTask) -> tuple[str, list[str]]:
+    """Name of the file for a trained model, and the layers for which it is saved as weights, as `lost_on_loading`."""
+    name = MODEL if ready.keeps_predictions else model_file(ready.model)
+    lost = lost_on_loading(ready.model) if ready.float32.paths and name == MODEL else []
+    return WEIGHTS if lost else name, lost
 
 
 def lost_on_loading(model: keras.Model) -> list[str]:

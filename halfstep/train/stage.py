@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from halfstep.errors import TrainingCodeError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params.schema import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
-from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, WEIGHTS, TrainingMetrics, write_training
+from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
 from halfstep.system import files, rerun, sealing
 from halfstep.system.telling import say
-from halfstep.tasks import user_code
-from halfstep.tasks.images.dataset import open_prepared
+from halfstep.tasks.images.arrays import open_prepared
 from halfstep.tasks.trial import Trial
 from halfstep.tracking import models, run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
-from halfstep.train import checkpoints, saving
-from halfstep.train.callbacks import Epoch, epoch_line, length_line
+from halfstep.train import checkpoints
 from halfstep.train.checkpoint_files import Checkpoint
+from halfstep.train.elsewhere import train_elsewhere
+from halfstep.train.epochs import Epoch, epoch_line, length_line
 from halfstep.train.interruption import Interruption
 from halfstep.train.not_trained import leave_out
-from halfstep.train.resume import Session
-from halfstep.train.training import TrainedTask, train
+from halfstep.train.request import Request, Trained
 
 
 def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
@@ -37,7 +37,7 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
     last checkpoint, in a new MLflow run that has the earlier epochs, too. With `inputs`, nothing is written if they
     have changed.
     """
-    tracker, root = Tracker(settings.tracking), Path.cwd()
+    tracker = Tracker(settings.tracking)
     digest = files.verify_manifest(files.PREPARED)
     trial = Trial.of(settings, variant, seed, digest)
     directory, identity = files.train_dir(variant, seed), run_logging.training(variant, seed)
@@ -49,36 +49,22 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         with tracker.run(identity, settings) as run:
             interruption.on_timeout = lambda: run.end("KILLED")
             _log_start(run, start, trial, settings, identity.name)
-            session = Session(start, store.save if store else None, interruption)
+            folders = ((files.WORK_DIR / kind / directory.name).absolute() for kind in ("script", "models"))
+            request, listeners = Request(start, store, *folders), _listeners(trial, settings, run, inputs)
             try:
-                with _sealed(trial, identity.name), run.system_metrics():
-                    trained = _train(trial, settings, run, session, inputs)
+                with run.system_metrics():
+                    trained, model = _train(trial, request, interruption, listeners)
             except TrainingCodeError as error:
                 if variant == settings.compare.baseline:
                     raise
-                os.chdir(root)
                 leave_out(run, settings, variant, seed, str(error), inputs)
                 return
-            os.chdir(root)  # a script's folder is the working folder while it trains
             if inputs:
                 inputs.require_unchanged("with the former inputs, a run goes on from the last checkpoint")
-            _write_results(trained, directory, run)
+            _write_results(trained, request.model, directory, run, model)
         if store:
             store.remove()
-    _print_result(identity.name, directory, trained.ready.task.score_name)
-
-
-@contextmanager
-def _sealed(trial: Trial, name: str) -> Iterator[None]:
-    """In the block the user's code leaves their files as they were; a line names what it wrote."""
-    if trial.runs_own_code:
-        user_code.seal([trial.own_folder])
-    try:
-        yield
-    finally:
-        line = sealing.said(sealing.end(), trial.own_folder)
-        if line and files.judged_folder() is None:  # `halfstep judge` says it at its end
-            say(name, line)
+    _print_result(identity.name, directory, trained.result.score_name)
 
 
 def _log_start(run: ActiveRun, start: Checkpoint, trial: Trial, settings: Params, name: str) -> None:
@@ -93,24 +79,55 @@ def _log_start(run: ActiveRun, start: Checkpoint, trial: Trial, settings: Params
         run.live_epochs(row.as_dict() for row in start.epochs)
 
 
-def _train(trial: Trial, settings: Params, run: ActiveRun, session: Session, inputs: Snapshot | None) -> TrainedTask:
-    def log_epoch(row: Epoch) -> None:
-        run.live_epochs([row.as_dict()])
-
+def _listeners(
+    trial: Trial, settings: Params, run: ActiveRun, inputs: Snapshot | None
+) -> list[Callable[[Epoch], None]]:
+    """What is called at the end of each epoch."""
     name = run_logging.training(trial.name, trial.seed).name
-    listeners: list[Callable[[Epoch], None]] = [log_epoch]
-    listeners.append(length_line(name, settings.train.epochs, len(settings.train.variants) * len(settings.train.seeds)))
-    listeners.append(epoch_line(name, settings.train.epochs))
-    if inputs:
-        listeners.append(_warning_of_edits(name, inputs))
+    trainings = len(settings.train.variants) * len(settings.train.seeds)
+    listeners = [
+        lambda row: run.live_epochs([row.as_dict()]),
+        length_line(name, settings.train.epochs, trainings),
+        epoch_line(name, settings.train.epochs),
+    ]
+    return [*listeners, *([_warning_of_edits(name, inputs)] if inputs else [])]
+
+
+def _train(
+    trial: Trial,
+    request: Request,
+    interruption: Interruption,
+    listeners: Sequence[Callable[[Epoch], None]],
+) -> tuple[Trained, Any]:
+    """Trains, a script and in another interpreter in a process of its own; None in place of its model.
+
+    The user's files stay as they were; a line names what their code has written.
+    """
+    name, written = run_logging.training(trial.name, trial.seed).name, tuple[str, ...]()
+
+    def on_epoch(row: Epoch) -> None:
+        for listener in listeners:
+            listener(row)
+
+    shutil.rmtree(request.model, ignore_errors=True)
+    request.model.mkdir(parents=True)
     try:
-        folder = (files.WORK_DIR / "script" / files.train_dir(trial.name, trial.seed).name).absolute()
-        return train(trial, listeners=tuple(listeners), session=session, folder=folder)
+        if trial.task.script is not None or trial.variant.python is not None:
+            trained = train_elsewhere(trial, request, interruption, on_epoch)
+            written = trained.written
+            return trained, None
+        from halfstep.train import process  # imports TensorFlow
+
+        return process.run(trial, request, interruption, on_epoch)
     except (KeyboardInterrupt, SystemExit):
-        if session.interruption.requested:
-            then = "resumes it" if session.save else "starts it anew"
+        if interruption.requested:
+            then = "resumes it" if request.checkpoints else "starts it anew"
             print(rerun.in_its_words(f"{name}: interrupted; `dvc repro` {then}"), file=sys.stderr)
         raise
+    finally:
+        line = sealing.said((*written, *sealing.end()), trial.own_folder) if trial.runs_own_code else ""
+        if line and files.judged_folder() is None:  # `halfstep judge` says it at its end
+            say(name, line)
 
 
 def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
@@ -130,26 +147,26 @@ def _warning_of_edits(name: str, inputs: Snapshot) -> Callable[[Epoch], None]:
     return warn
 
 
-def _write_results(trained: TrainedTask, directory: Path, run: ActiveRun) -> None:
-    model, keeps_predictions = trained.model, trained.ready.keeps_predictions
-    name = MODEL if keeps_predictions else saving.model_file(model)
-    if trained.ready.float32.paths and name == MODEL and (lost := saving.lost_on_loading(model)):
-        name = WEIGHTS
+def _write_results(trained: Trained, saved: Path, directory: Path, run: ActiveRun, model: Any) -> None:
+    """Writes and logs a training; `saved` is the folder of its model, which MLflow gets in its own format if it can."""
+    result = trained.result
+    if lost := trained.lost:
         shown = f"{', '.join(lost[:3])}{' and others' if len(lost) > 3 else ''}"
         say(directory.name, f"saved as weights: plain Keras would load {shown} in 16 bits, against float32_layers")
     digest = write_training(
         directory,
-        trained.metrics(),
-        [row.as_dict() for row in trained.epochs],
-        lambda path: saving.save(model, path),
-        trained.outputs,
-        model=name,
-        outputs_file=PREDICTIONS if keeps_predictions else SCORES,
+        result.metrics(),
+        [row.as_dict() for row in result.epochs],
+        (saved / trained.model).replace,
+        result.outputs,
+        model=trained.model,
+        outputs_file=PREDICTIONS if result.keeps_predictions else SCORES,
     )
-    if not trained.failure:
-        in_mlflow_format = name == MODEL and keeps_predictions
-        models.log_model(run, model) if in_mlflow_format else run.artifact(directory / name, "model")
+    if result.failure is None:
+        in_mlflow_format = model is not None and trained.model == MODEL and result.keeps_predictions
+        models.log_model(run, model) if in_mlflow_format else run.artifact(directory / trained.model, "model")
     run_logging.log_training(run, directory, digest)
+    shutil.rmtree(saved, ignore_errors=True)
 
 
 def _print_result(name: str, directory: Path, score_name: str | None) -> None:

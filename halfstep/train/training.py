@@ -10,17 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from halfstep.errors import HalfstepError, ModelError, TaskError, TrainingCodeError
 from halfstep.machine import fingerprint, free_memory
 from halfstep.params.schema import TrainParams
-from halfstep.results.task import TASK_INFO, TaskInfo
-from halfstep.results.training import Overflow, TrainingMetrics, same_weights
+from halfstep.results.training import same_weights
 from halfstep.system import files
 from halfstep.system.files import require_free_space
 from halfstep.tasks import building, precision, scoring, script_files, user_code
@@ -28,9 +22,11 @@ from halfstep.tasks.ready import ReadyTask, first_weights
 from halfstep.tasks.scoring import NotFiniteError
 from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import keras, tf
-from halfstep.train.callbacks import Epoch, EpochRecorder, StopWhenNotFinite, TrainingFailure
+from halfstep.train.callbacks import EpochRecorder, StopWhenNotFinite
+from halfstep.train.epochs import Epoch
 from halfstep.train.fitting import Callbacks, Fit
 from halfstep.train.numerics import located_overflow, located_underflow
+from halfstep.train.result import TrainingFailure, TrainingResult
 from halfstep.train.resume import Arrays, CheckpointCallback, Session, capture_state, state_variables
 from halfstep.words.policies import FLOAT32
 
@@ -39,59 +35,15 @@ _MEMORY_OF_LOOKING = 3
 
 
 @dataclass(frozen=True)
-class TrainedTask:
-    """A training and its test.
-
-    Attributes:
-        ready: the task with the trained model.
-        epochs: the epochs that have ended.
-        failure: why the training ended early, for a numerical reason; None if it finished.
-        train_time_s: seconds in `fit`, with validation and compilation, without logging. After an interruption, the
-            sum over all sessions, without repeated work.
-        outputs: what is stored of the test, as `ReadyTask.outputs` returns it; None after a failure.
-        permuted: as `scoring.permuted_scores` returns it; None after a failure.
-        loss_scale: final loss scale; None without loss scaling.
-        batch_size: examples per step.
-        initial_weights: as in `metrics.json`.
-    """
+class TrainedTask(TrainingResult):
+    """A training and its test, with the task and the trained model."""
 
     ready: ReadyTask
-    epochs: tuple[Epoch, ...]
-    failure: TrainingFailure | None
-    train_time_s: float
-    outputs: NDArray[Any] | None
-    permuted: tuple[NDArray[np.float64], NDArray[np.float64]] | None
-    loss_scale: float | None
-    batch_size: int
-    initial_weights: str
-    overflow: Overflow | None = None
-    underflow: dict[str, float] | None = None
 
     @property
     def model(self) -> keras.Model:
         """The trained model."""
         return self.ready.model
-
-    def metrics(self) -> TrainingMetrics:
-        """Content of `metrics.json`."""
-        steps = len(self.epochs) * self.ready.training.steps_per_epoch
-        skipped = [row.skipped_steps for row in self.epochs if row.skipped_steps is not None]
-        return TrainingMetrics(
-            status="failed" if self.failure else "finished",
-            **(vars(self.failure) if self.failure else {}),
-            **({} if self.outputs is None else self.ready.test_metrics(self.outputs)),
-            **of_permuted(self.permuted),
-            train_time_s=self.train_time_s,
-            train_images_per_s=steps * self.batch_size / self.train_time_s if self.ready.keeps_predictions else None,
-            loss_scale=self.loss_scale,
-            skipped_share=sum(skipped) / steps if skipped else None,
-            batch_size=self.batch_size,
-            data_sha256=self.ready.data_sha256,
-            environment=fingerprint.trained_on(),
-            initial_weights=self.initial_weights,
-            overflow=self.overflow,
-            underflow=self.underflow,
-        )
 
 
 def train(
@@ -115,7 +67,7 @@ def train(
         PrecisionError: the variant is not in force.
     """
     session = session or Session()
-    info = None if trial.task.script is None else TaskInfo.read(trial.directory / TASK_INFO.name)
+    info = None if trial.task.script is None else trial.info
     read = {} if info is None else {Path(path).resolve(): digest for path, digest in (info.reads or {}).items()}
     ready = building.ready(trial)
     _require_space_for(ready)
@@ -170,19 +122,6 @@ def _located(trained: TrainedTask, callbacks: Callbacks, initial: Arrays) -> Tra
     return replace(trained, overflow=overflow, underflow=underflow or None)
 
 
-def of_permuted(pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None) -> dict[str, float]:
-    """The mean score of permuted predictions, and whether it is as good as that of the predictions (a paired t-test).
-
-    As keys of `metrics.json`; empty where it is not known.
-    """
-    if pair is None:
-        return {}
-    scores, permuted = pair
-    gains = scores - permuted
-    p = float(stats.ttest_1samp(gains, 0.0, alternative="greater").pvalue) if np.ptp(gains) else float(gains[0] <= 0)
-    return {"permuted_score": float(permuted.mean()), "permuted_p": p}
-
-
 def _fit(
     ready: ReadyTask,
     trial: Trial,
@@ -235,9 +174,15 @@ def _test(
         failure=failure,
         train_time_s=train_time_s,
         outputs=None if tested is None else tested.outputs,
+        tested={} if tested is None else ready.test_metrics(tested.outputs),
         permuted=None if tested is None else scoring.permuted_scores(ready.task, tested),
         loss_scale=precision.loss_scale(ready.model),
+        steps_per_epoch=ready.training.steps_per_epoch,
         batch_size=settings.batch_size,
+        keeps_predictions=ready.keeps_predictions,
+        score_name=ready.task.score_name,
+        data_sha256=ready.data_sha256,
+        releases=fingerprint.versions(),
         initial_weights=initial_weights,
     )
 

@@ -17,7 +17,7 @@ from halfstep.results.comparison import Comparison
 from halfstep.results.training import METRICS, PREDICTIONS
 from halfstep.system import files
 from halfstep.tasks import Task, scoring
-from halfstep.train import training
+from halfstep.train import result
 from tests.small_study import CLASSES, FAILED, IMAGES, SEEDS, VARIANTS, SmallStudy
 
 STUDIES = 20
@@ -55,7 +55,7 @@ def test_where_all_are_equal_nothing_is_said_of_what_was_learned(project: SmallS
     targets, predicted = (np.zeros_like(drawn), drawn) if equal == "targets" else (drawn, np.zeros_like(drawn))
     score = lambda y, predictions: -np.abs(y - predictions)[:, 0]  # noqa: E731
     task = Task(model=None, compile={}, train=None, score=score, score_name="neg_loss")
-    permuted = training.of_permuted(scoring.permuted_scores(task, scoring.Tested(predicted, [(targets, predicted)])))
+    permuted = result.of_permuted(scoring.permuted_scores(task, scoring.Tested(predicted, [(targets, predicted)])))
     assert permuted["permuted_p"] > 0.4
     assert permuted["permuted_score"] == pytest.approx(score(targets, predicted).mean(dtype=np.float64), rel=1e-12)
     for seed in SEEDS:
@@ -104,4 +104,4 @@ def _permuted(labels: NDArray[np.int32], predicted: NDArray[np.float32]) -> dict
     right = lambda y, probabilities: probabilities.argmax(1) == y  # noqa: E731
     task = Task(model=None, compile={}, train=None, score=right, score_name="accuracy")
     scores = scoring.permuted_scores(task, scoring.Tested(predicted, [(labels, predicted)]))
-    return training.of_permuted(scores)
+    return result.of_permuted(scores)

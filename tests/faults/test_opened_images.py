@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.errors import CorruptFileError
 from halfstep.system import files
-from halfstep.tasks.images import dataset
+from halfstep.tasks.images import arrays
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_quick_check_does_not_read_the_images(prepared: Path, monkeypatch: pytes
     digest = files.verify_manifest(prepared)
     read, sha256_file = [], files.sha256_file
     monkeypatch.setattr(files, "sha256_file", lambda path: read.append(path.name) or sha256_file(path))  # type: ignore[func-returns-value]
-    dataset.open_prepared(prepared, digest)
+    arrays.open_prepared(prepared, digest)
     assert not {"train_images.npy", "validation_images.npy", "test_images.npy"} & set(read)
     assert {"train_labels.npy", "test_labels.npy", "info.json"} <= set(read)
 
@@ -30,7 +30,7 @@ def assert_rejected(prepared: Path, name: str, content: bytes) -> None:
     digest = files.verify_manifest(prepared)
     (prepared / name).write_bytes(content)
     with pytest.raises(CorruptFileError, match=name.replace(".", r"\.")) as caught:
-        dataset.open_prepared(prepared, digest)
+        arrays.open_prepared(prepared, digest)
     assert "\n" not in str(caught.value)
 
 
@@ -56,4 +56,4 @@ def test_images_that_changed_after_the_check_are_rejected(prepared: Path) -> Non
     (prepared / "class_counts.csv").write_text("other")
     files.write_manifest(prepared)
     with pytest.raises(CorruptFileError, match="was changed while a stage was reading it: run `dvc repro` again"):
-        dataset.open_prepared(prepared, digest)
+        arrays.open_prepared(prepared, digest)

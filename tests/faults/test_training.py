@@ -39,7 +39,7 @@ def runs(project: Path) -> list[Run]:
 def after_epochs(count: int, then: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls `then` after the given number of epochs, when they are logged."""
     from halfstep.train import stage
-    from halfstep.train.callbacks import Epoch
+    from halfstep.train.epochs import Epoch
 
     def epoch_line(name: str, epochs: int) -> Callable[[Epoch], None]:
         return lambda row: then() if row.epoch + 1 == count else None

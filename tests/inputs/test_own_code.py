@@ -39,7 +39,6 @@ WITHOUT_STAGES = (
         "fleet/tree.py",
         "prepare/stage.py",
         "train/stage.py",
-        "train/leaving.py",
         "compare/stage.py",
     ),
 )

@@ -48,7 +48,7 @@ from halfstep.results.profile import (
 from halfstep.stats.speedup import final_confidence
 from halfstep.system import files
 from halfstep.tasks.images import models
-from halfstep.tasks.images.dataset import open_prepared
+from halfstep.tasks.images.arrays import open_prepared
 from halfstep.tasks.trial import Trial
 from halfstep.tensorflow_import import tf
 from tests.fake_nvml import FakeNvml

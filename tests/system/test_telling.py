@@ -9,7 +9,7 @@ import time
 import pytest
 
 from halfstep.system import telling
-from halfstep.train.callbacks import Epoch, epoch_line, length_line
+from halfstep.train.epochs import Epoch, epoch_line, length_line
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from halfstep.inputs.own_code import code_digest
 from halfstep.params.schema import Augment, ModelParams, Params, TrainParams, Variant
 from halfstep.train import checkpoints
-from halfstep.train.callbacks import Epoch
 from halfstep.train.checkpoint_files import Checkpoint, Checkpoints
 from halfstep.train.checkpoints import checkpoint_key, opened
+from halfstep.train.epochs import Epoch
 
 LOGS = {"loss": 1.5, "accuracy": 0.5, "val_loss": float("nan"), "val_accuracy": 0.25}
 ROW = Epoch(0, LOGS, 0.1, 2.0, 1024.0, 3)

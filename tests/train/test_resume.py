@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from halfstep.params.schema import Augment, ModelParams, TaskParams, TrainParams, Variant
-from halfstep.tasks.images import dataset
+from halfstep.tasks.images import arrays, dataset
 from halfstep.tasks.trial import Trial
-from halfstep.train.callbacks import Epoch
 from halfstep.train.checkpoint_files import Checkpoint
+from halfstep.train.epochs import Epoch
 from halfstep.train.interruption import Interruption
 from halfstep.train.resume import Session, capture_state, state_variables
 from halfstep.train.training import TrainedTask, train
@@ -37,7 +37,7 @@ class InterruptionAfter(Interruption):
 
 @pytest.fixture(scope="module")
 def prepared(prepared_template: Path) -> Path:
-    assert dataset.steps_per_epoch(dataset.open_prepared(prepared_template).train, SETTINGS.batch_size) == STEPS
+    assert dataset.steps_per_epoch(arrays.open_prepared(prepared_template).train, SETTINGS.batch_size) == STEPS
     return prepared_template
 
 

@@ -17,10 +17,12 @@ from halfstep.errors import ModelError
 from halfstep.params.schema import Augment, DataParams, ModelParams, TaskParams, TrainParams, Variant
 from halfstep.results.training import write_training
 from halfstep.system import files
-from halfstep.tasks.images import dataset
-from halfstep.tasks.images.dataset import PreparedImages
+from halfstep.tasks.images import arrays
+from halfstep.tasks.images.arrays import PreparedImages
 from halfstep.tasks.trial import Trial
-from halfstep.train.callbacks import Epoch, StopWhenNotFinite, TrainingFailure
+from halfstep.train.callbacks import StopWhenNotFinite
+from halfstep.train.epochs import Epoch
+from halfstep.train.result import TrainingFailure
 from halfstep.train.training import TrainedTask, _explain_out_of_memory, train
 
 POLICIES = ("float32", "mixed_float16", "mixed_bfloat16")
@@ -40,7 +42,7 @@ def prepared(prepared_template: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def images(prepared: Path) -> PreparedImages:
-    return dataset.open_prepared(prepared)
+    return arrays.open_prepared(prepared)
 
 
 def trained(prepared: Path, policy: str = "float32", model: str = "cnn", seed: int = 3, **options: Any) -> TrainedTask:

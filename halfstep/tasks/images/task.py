@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfstep.params.schema import TrainParams
 from halfstep.tasks.batches import TrainingData
-from halfstep.tasks.images import dataset, models
+from halfstep.tasks.images import arrays, dataset, models
 from halfstep.tasks.ready import TEST_BATCH_SIZE, ReadyTask
 from halfstep.tasks.task import Task
 from halfstep.tasks.trial import Trial
@@ -32,9 +32,9 @@ def build(trial: Trial, *, one_image: bool = False) -> ReadyTask:
         DataError, CorruptFileError: the prepared images are missing or damaged, or fewer than a batch.
     """
     if one_image:
-        prepared = dataset.views_of_one_image(trial.directory, trial.train.batch_size, trial.seed)
+        prepared = arrays.views_of_one_image(trial.directory, trial.train.batch_size, trial.seed)
     else:
-        prepared = dataset.open_prepared(trial.directory, trial.prepared_sha256)
+        prepared = arrays.open_prepared(trial.directory, trial.prepared_sha256)
     train, steps = trial.train, dataset.steps_per_epoch(prepared.train, trial.train.batch_size, trial.batch_key)
     ordered = functools.partial(dataset.ordered_batches, batch_size=TEST_BATCH_SIZE)
     task = Task(

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.params.schema import Augment, TrainParams
-from halfstep.tasks.images import dataset
-from halfstep.tasks.images.dataset import Split
+from halfstep.tasks.images import arrays, dataset
+from halfstep.tasks.images.arrays import Split
 
 COUNT, BATCH_SIZE = 22, 4
 STEPS = COUNT // BATCH_SIZE
@@ -131,7 +131,7 @@ def test_damaged_prepared_images_are_refused(project: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match=r"train_images\.npy is damaged"):
-        dataset.open_prepared()
+        arrays.open_prepared()
 
 
 def test_input_pipeline_does_not_use_the_autotuner(split: Split) -> None:
