@@ -81,7 +81,8 @@ class Trial:
         entry = settings.variants[name]
         key = "train.batch_size" if entry.batch_size is None else f"variants.{name}.batch_size"
         task, train = entry.task_of(settings.task), entry.applied_to(settings.train)
-        known = None if prepared_sha256 is None else TaskInfo.read(directory / TASK_INFO.name)
+        path = directory / TASK_INFO.name
+        known = TaskInfo.read(path) if prepared_sha256 is not None and path.exists() else None
         return cls(task, settings.model, train, entry, seed, prepared_sha256, directory, key, name, known)
 
     @property
