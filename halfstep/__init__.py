@@ -29,21 +29,17 @@ if _IS_PROGRAM and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 _OLDEST_PYTHON = (3, 11)
 _PACKAGES = (
     *(
-        "ai_edge_litert",
         "click",
         "dvc_data",
         "dvc_objects",
         "filelock",
         "google",
-        "greenlet",
-        "h5py",
         "jinja2",
-        "keras",
         "mlflow",
         "numpy",
     ),
     *("pandas", "PIL", "psutil", "pydantic", "pynvml", "rich", "ruamel", "scipy", "sklearn", "sqlalchemy"),
-    *("tensorboard", "tensorflow", "xprof", "yaml"),
+    *("tensorboard", "xprof", "yaml"),
 )
 
 

@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from halfstep.params import loading
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.params.rules import did_you_mean
 from halfstep.params.schema import TaskParams
-from halfstep.system import files
+from halfstep.system import files, interpreters
 from halfstep.system.imports import stages_package, template
 
 PIPELINE = "dvc.yaml"
@@ -36,6 +37,9 @@ def parser_of(program: str, description: str, usage: str) -> argparse.ArgumentPa
     parser.add_argument("--images", metavar="FOLDER", help="a folder with a folder of pictures for each class")
     parser.add_argument(
         "--model", metavar="NAME", help="of --images, such as resnet20 or keras.applications.MobileNetV3Small"
+    )
+    parser.add_argument(
+        "--python", metavar="PYTHON", help="that runs your code, such as .venv/bin/python; else a near one is found"
     )
     parser.add_argument("--variants", metavar="A,B", help="the baseline and what is compared with it")
     parser.add_argument("--minutes", type=float, help="of timing, at most; repeats that are begun are finished")
@@ -64,6 +68,7 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
     Raises:
         ParameterError: a path does not exist, or `--set` is not understood.
     """
+    yield from _interpreter(arguments, here, folder)
     if arguments.images is not None:
         yield "data.source", "folder"
         yield "data.path", _path_from(folder, here, arguments.images, "--images")
@@ -100,6 +105,18 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
             yield key, YAML(typ="safe").load(value)
         except YAMLError:
             raise ParameterError(f"--set {text}: the value is not YAML") from None
+
+
+def _interpreter(arguments: argparse.Namespace, here: Path, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The Python that runs the user's code: the one that is named, or where halfstep's has no TensorFlow a near one."""
+    if arguments.python is not None:
+        yield "task.python", _path_from(folder, here, arguments.python, "--python")
+    elif not interpreters.has_tensorflow():
+        near = interpreters.neighbour((here / (arguments.what or ".")).parent)
+        if near is None:
+            raise ParameterError(interpreters.NO_TENSORFLOW)
+        print(f"your code runs in {near}, which has TensorFlow (--python names another one)", file=sys.stderr)
+        yield "task.python", os.path.relpath(near, folder)
 
 
 def _path_from(folder: Path, here: Path, name: str, what: str) -> str:

@@ -32,7 +32,8 @@ def main() -> None:
         with machine_lock(), never_silent("serve"), ExitStack() as stack:
             stack.callback(stop_servers)
             # it imports TensorFlow while this process imports the rest
-            start_server(settings.variants[settings.compare.baseline].variables, EXPORTING)
+            baseline = settings.variants[settings.compare.baseline]
+            start_server(baseline.variables, EXPORTING, baseline.python)
             with quick_imports():
                 from halfstep.serve import stage
             stage.run(settings, inputs)

@@ -90,16 +90,22 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
         *inputs,
         *_interpreters(params),
         *_gpu(params.train),
-        *_formats(params.serve),
+        *(_formats(params.serve) if params.task.python is None else ()),  # else what it lacks is said of each export
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
 
 
 def _interpreters(params: Params) -> Iterator[str]:
-    listed, trains = (name for name in params.train.variants if name in params.variants), params.train.epochs != 0
-    for name, python in ((name, params.variants[name].python) for name in listed):
-        if python is not None and (problem := interpreters.problem_with(python, trains=trains)):
-            yield f"variants.{name}.python is '{one_line(python, LONGEST_VALUE)}', {problem}"
+    named = {f"variants.{name}.python": entry.python for name, entry in params.variants.items()}
+    listed = {f"variants.{name}.python" for name in params.train.variants}
+    if params.task.python is not None:
+        listed = {key for key in listed if named.get(key) != params.task.python} | {"task.python"}
+    for key, python in (named | {"task.python": params.task.python}).items():
+        if key in listed and python is not None and (problem := interpreters.problem_with(python)):
+            yield f"{key} is '{one_line(python, LONGEST_VALUE)}', {problem}"
+    is_here = any(params.variants[name].python is None for name in params.train.variants if name in params.variants)
+    if is_here and not interpreters.has_tensorflow():
+        yield f"task.python is null, and {interpreters.NO_TENSORFLOW}"
 
 
 def _formats(serve: ServeParams) -> Iterator[str]:

@@ -71,7 +71,7 @@ def examine(text: str, name: str = "params.yaml") -> tuple[Params | None, list[s
         if any("variants" in location[:2] for location in locations):
             return None, lines
         params = Params.model_validate(_without(tree, locations))
-    return params, lines + _first(f"{name}: {line}" for line in broken_rules(params))
+    return params.with_interpreters(), lines + _first(f"{name}: {line}" for line in broken_rules(params))
 
 
 def _location(parts: Sequence[int | str]) -> tuple[int | str, ...]:

@@ -227,7 +227,7 @@ def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
 def _baselines_interpreter_serves_nothing(params: Params) -> Iterator[str]:
     name = params.compare.baseline
     entry = params.variants.get(name)
-    if entry is not None and entry.python is not None and params.serve.formats:
+    if entry is not None and entry.python not in (None, params.task.python) and params.serve.formats:
         yield (
             f"variants.{name}.python is '{entry.python}', the baseline's, in which no format is timed: set "
             "serve.formats to []"

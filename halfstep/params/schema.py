@@ -108,6 +108,13 @@ class TaskParams(Section):
         "returns a number for each example, higher is better; or the name of a metric that it compiles, such as `auc`; "
         "`null`: accuracy of classes, else the negative loss",
     )
+    python: str | None = Field(
+        None,
+        pattern=ONE_LINE,
+        min_length=1,
+        description="the Python interpreter in which your code runs, such as `../.venv/bin/python`, whose environment "
+        "needs TensorFlow and Keras and nothing of halfstep; `null`: that of halfstep",
+    )
     depends: Paths = Field((), description="files and folders that the results of your task also depend on")
 
     @property
@@ -319,7 +326,7 @@ class Variant(Section):
         pattern=ONE_LINE,
         min_length=1,
         description="another Python interpreter in which it is trained and timed, such as "
-        "`../venv-2.20/bin/python`, to compare releases of TensorFlow and Keras; `null`: that of halfstep",
+        "`../venv-2.20/bin/python`, to compare releases of TensorFlow and Keras; `null`: `task.python`",
     )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
 
@@ -504,6 +511,17 @@ class Params(Section):
     compare: CompareParams = CompareParams()
     tracking: TrackingParams = TrackingParams()
     fleet: FleetParams = FleetParams()
+
+    def with_interpreters(self) -> Params:
+        """Each variant with the interpreter that it runs in, which `task.python` names unless it does itself."""
+        if self.task.python is None:
+            return self
+        update = {"python": self.task.python}
+        entries = {
+            name: entry if entry.python is not None else entry.model_copy(update=update)
+            for name, entry in self.variants.items()
+        }
+        return self.model_copy(update={"variants": entries})
 
     @property
     def tasks(self) -> dict[str, TaskParams]:

@@ -96,6 +96,7 @@ def _export(settings: Params, name: str, seed: int, folder: Path, threads: int, 
         (EXPORTING, trial, request),
         baseline.variables,
         preload=EXPORTING,
+        python=baseline.python,
         may_have_children=trial.task.script is not None,
     )
 

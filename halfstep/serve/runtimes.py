@@ -79,7 +79,10 @@ def _saved_model(path: Path) -> Predict:
 
 
 def _litert(path: Path, threads: int) -> Predict:
-    from ai_edge_litert.interpreter import Interpreter
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:  # in the user's interpreter, where TensorFlow has it
+        Interpreter = tf.lite.Interpreter  # noqa: N806  the class
 
     content = path.read_bytes()
     interpreters: dict[int, tuple[Any, list[Any], list[Any]]] = {}

@@ -97,9 +97,7 @@ def start_server(
 ) -> forkserver.ForkServer:
     """Starts the server of these variables and interpreter unless it runs; does not wait for its imports."""
     server = _servers.setdefault((frozenset(variables.items()), python), forkserver.ForkServer())
-    server.set_forkserver_preload(
-        [*(["halfstep.system.lent"] if python else []), *([preload] if preload else PRELOADED)]
-    )
+    server.set_forkserver_preload([preload] if preload else PRELOADED)
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
     with _in_interpreter(python, variables), _sigint_blocked():
@@ -114,7 +112,7 @@ def _in_interpreter(python: str | None, variables: Mapping[str, str]) -> Iterato
         with _environment({**variables, **search_path()}):
             yield
         return
-    folder = _temporary_folder()
+    folder = f"{_temporary_folder()}/elsewhere"
     with _environment({**variables, **interpreters.variables_of(folder)}), interpreters.started_in(python, folder):
         yield
 
