@@ -14,9 +14,11 @@ from halfstep.errors import ParameterError
 from halfstep.inputs.snapshot import Snapshot
 from halfstep.params import loading
 from halfstep.results.task import left_out, resolved
+from halfstep.system.fork_server import start_server
 from halfstep.system.imports import quick_imports
 from halfstep.system.locking import stage_lock
 from halfstep.system.telling import never_silent
+from halfstep.train.request import PROGRAM
 
 
 @cli_entry
@@ -43,6 +45,8 @@ def main() -> None:
                 run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
                 return
             if settings.train.epochs:
+                if settings.task.script is not None or entry.python is not None:
+                    start_server(entry.variables, PROGRAM, entry.python)  # it imports TensorFlow meanwhile
                 from halfstep.train.stage import run_stage
             else:
                 from halfstep.train.not_trained import run_stage

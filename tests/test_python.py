@@ -30,7 +30,7 @@ def test_python_without_the_packages_gives_one_line(command: str, root: Path, tm
     )
     (line,) = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
-    assert line.startswith(f"python is '{sys.executable}', which does not have ai_edge_litert and ")
+    assert line.startswith(f"python is '{sys.executable}', which does not have click and ")
     assert "activate the environment of halfstep (`. .venv/bin/activate`)" in line
     assert list(tmp_path.iterdir()) == []
 

@@ -13,9 +13,8 @@ from halfstep.system.fork_server import stop_servers
 from halfstep.tasks.trial import Trial
 from halfstep.train.epochs import Epoch
 from halfstep.train.interruption import Interruption
-from halfstep.train.request import Request, Trained
+from halfstep.train.request import PROGRAM, Request, Trained
 
-_PROGRAM = "halfstep.train.process"  # it imports TensorFlow
 _POLL_S = 0.2
 
 
@@ -41,9 +40,9 @@ def train_elsewhere(
             Child(
                 f"train-{trial.name}-{trial.seed}",
                 serve,
-                (_PROGRAM, trial, request),
+                (PROGRAM, trial, request),
                 trial.variant.variables,
-                preload=_PROGRAM,
+                preload=PROGRAM,
                 python=trial.variant.python,
                 may_have_children=True,
             ) as child,

@@ -8,6 +8,8 @@ from pathlib import Path
 from halfstep.train.checkpoint_files import Checkpoint, Checkpoints
 from halfstep.train.result import TrainingResult
 
+PROGRAM = "halfstep.train.process"  # it imports TensorFlow
+
 
 @dataclass(frozen=True)
 class Request:

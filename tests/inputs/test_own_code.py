@@ -20,7 +20,6 @@ WITHOUT_STAGES = (
         "system/files.py",
         "system/fork_server.py",
         "system/interpreters.py",
-        "system/lent.py",
         "system/imports.py",
         "system/locking.py",
     ),
