@@ -15,9 +15,10 @@ from typing import Any
 from halfstep.machine import cgroups
 from halfstep.machine.gpus import Gpu, Visible, visible
 from halfstep.system import files
+from halfstep.system.interpreters import TENSORFLOW_BUILDS
 
 # Libraries whose version changes the speed of a step.
-_LIBRARIES = ("tensorflow", "keras", "numpy", "xprof")
+_LIBRARIES = ("keras", "numpy", "xprof")
 # By name: to ask every installed package for its own takes 50 ms.
 _CUDA_LIBRARIES = tuple(
     f"nvidia-{library}-cu{major}"
@@ -164,6 +165,8 @@ def versions() -> dict[str, str]:
     """The releases of this Python and of the libraries whose version changes the speed of a step."""
     names = (*_LIBRARIES, *_CUDA_LIBRARIES)
     installed = {name: version for name in names if (version := _version(name))}
+    builds = [version for name in TENSORFLOW_BUILDS if (version := _version(name))]
+    installed = installed | ({"tensorflow": builds[0]} if builds else {})
     return {"python": platform.python_version(), **installed}
 
 

@@ -12,7 +12,6 @@ import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,10 +26,11 @@ from halfstep.profile.records import Measurement
 from halfstep.results.artifact import write_array
 from halfstep.results.profile import LargestBatch, RawTimes
 from halfstep.system import files, locking
+from halfstep.system.interpreters import versions_of
 
 MAX_FOLDERS = 4  # of measurements, the newest
 _AMOUNTS = ("target_precision", "max_seconds", "processes", "rounds")  # how much is measured, not what
-_RELEASES = ("tensorflow", "keras", "numpy", "xprof", "tensorboard-plugin-profile")
+_RELEASES = ("tensorflow", "keras", "numpy", "xprof")
 _FILE, _LARGEST_FILE = "measurement.json", "largest_batches.json"
 _MEASUREMENT = TypeAdapter(Measurement)
 _TIMES = TypeAdapter(dict[str, RawTimes])
@@ -174,6 +174,7 @@ def measurement_key(
         code: the stage that measures.
     """
     left_out = {*_AMOUNTS, "confirm"} if with_occasion else {*_AMOUNTS, "confirm", "occasion"}
+    pythons = {name: settings.variants[name].python for name in settings.train.variants}
     parts = {
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),
@@ -183,7 +184,8 @@ def measurement_key(
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),
         "code": code_digest(code),
-        "releases": {name: metadata.version(name) for name in _RELEASES},
+        "releases": {name: version for name, version in fingerprint.versions().items() if name in _RELEASES},
+        "interpreters": {name: versions_of(python) for name, python in pythons.items() if python is not None},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -28,7 +28,14 @@ from halfstep.system.records import IS_ELSEWHERE
 
 OLDEST = {"python": (3, 10), "tensorflow": (2, 18, 1), "keras": (3, 8)}
 _SHOWN = {"python": "Python", "tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
-_BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos", "tensorflow-aarch64", "tf-nightly")
+TENSORFLOW_BUILDS = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "tensorflow-macos",
+    "tensorflow-aarch64",
+    "tf-nightly",
+)
 NO_TENSORFLOW = (
     f"the environment of halfstep ({sys.prefix}) has no TensorFlow: name the Python of your training, as in `halfstep "
     'judge --python .venv/bin/python train.py` (task.python), or install "halfstep[tensorflow]"'
@@ -74,7 +81,7 @@ def look(python: str) -> Interpreter | str:
     if path.is_dir() or not os.access(path, os.X_OK):
         return "which is not a program; give the path of python in the other environment"
     ended = run_program(
-        [str(path), "-c", _LOOK % (_BUILDS,)], _LOOK_S, {"PYTHONPATH": os.pathsep.join(_own_search_path())}
+        [str(path), "-c", _LOOK % (TENSORFLOW_BUILDS,)], _LOOK_S, {"PYTHONPATH": os.pathsep.join(_own_search_path())}
     )
     try:
         versions, search_path, system = json.loads(ended.stdout)

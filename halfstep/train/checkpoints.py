@@ -9,13 +9,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 from halfstep.inputs import digests
 from halfstep.inputs.own_code import code_digest
+from halfstep.machine import fingerprint
 from halfstep.params.schema import Params
 from halfstep.system import files, locking
+from halfstep.system.interpreters import versions_of
 from halfstep.train.checkpoint_files import Checkpoints
 
 FOLDER_VARIABLE = "HALFSTEP_CHECKPOINTS"  # of each machine
@@ -65,6 +66,8 @@ def opened(training: str, key: str) -> Iterator[Checkpoints | None]:
 
 def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) -> str:
     """Digest of everything that determines a training's result: parameters, data, variant, seed, code and releases."""
+    python = settings.variants[variant].python
+    releases = fingerprint.versions() if python is None else versions_of(python)
     parts = {
         "model": digests.model_digest(settings.model),
         "task": digests.task_digest(settings.variants[variant].task_of(settings.task), settings.train.batch_size, seed),
@@ -74,7 +77,7 @@ def checkpoint_key(settings: Params, variant: str, seed: int, data_sha256: str) 
         "seed": seed,
         "data": data_sha256,
         "code": code_digest("train"),
-        "releases": {name: metadata.version(name) for name in _RELEASES},
+        "releases": {name: releases.get(name) for name in _RELEASES},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
