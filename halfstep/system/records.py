@@ -41,6 +41,11 @@ else:
                     setattr(cls, name, Field(vars(cls)[name]))
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
+        @classmethod
+        def model_validate(cls, content: dict[str, Any]) -> Any:
+            """The record with this content of a file, which halfstep has written."""
+            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
+
         def model_copy(self, *, update: dict[str, Any]) -> Any:
             """The record with other values of some fields."""
             return dataclasses.replace(self, **update)
