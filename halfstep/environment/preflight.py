@@ -86,11 +86,13 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
     images = _data_path(params.data) if has_data else ()
     tasks = (line for key, task in params.tasks.items() for line in task_problems(task, key))
     inputs = [*images, *_model(params.model.name)] if params.task.uses_data_and_model else tasks
+    baseline = params.variants.get(params.compare.baseline)
+    is_elsewhere = baseline is not None and baseline.python is not None
     return [
         *inputs,
         *_interpreters(params),
         *_gpu(params.train),
-        *(_formats(params.serve) if params.task.python is None else ()),  # else what it lacks is said of each export
+        *(() if is_elsewhere else _formats(params.serve)),  # what another interpreter lacks is said of each export
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
 

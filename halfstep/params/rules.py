@@ -224,16 +224,6 @@ def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
         )
 
 
-def _baselines_interpreter_serves_nothing(params: Params) -> Iterator[str]:
-    name = params.compare.baseline
-    entry = params.variants.get(name)
-    if entry is not None and entry.python not in (None, params.task.python) and params.serve.formats:
-        yield (
-            f"variants.{name}.python is '{entry.python}', the baseline's, in which no format is timed: set "
-            "serve.formats to []"
-        )
-
-
 def _parents_exist(params: Params) -> Iterator[str]:
     for name, entry in params.variants.items():
         if entry.parent is not None and entry.parent not in params.variants:
@@ -260,6 +250,5 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _tasks_follow_the_variants,
     _float32_layers_fit,
     _environment_is_left_to_its_owners,
-    _baselines_interpreter_serves_nothing,
     _parents_exist,
 )

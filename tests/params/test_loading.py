@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -49,11 +48,6 @@ ONE_ERROR = {
         "variants: {float32: {policy: float32, env: {ONEDNN_DEFAULT_FPMATH_MODE: BF16}}}}",
         "variants.float32.env sets ONEDNN_DEFAULT_FPMATH_MODE=BF16, by which TensorFlow computes in fewer bits",
         "this one is the baseline",
-    ),
-    "serving in another interpreter": (
-        "{train: {epochs: 0, variants: [float32]}, "
-        f"variants: {{float32: {{policy: float32, python: {sys.executable}}}}}}}",
-        "the baseline's, in which no format is timed: set serve.formats to []",
     ),
     "of several devices": ("train: {replicas: 1}", "train.replicas was removed in 0.4: one device trains a model"),
     "of batch normalization": ("train: {batch_norm: global}", "train.batch_norm was removed in 0.4: one device trains"),
