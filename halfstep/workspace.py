@@ -110,7 +110,10 @@ def values_of(arguments: argparse.Namespace, own: Sequence[str], here: Path, fol
 def _interpreter(arguments: argparse.Namespace, here: Path, folder: Path) -> Iterator[tuple[str, Any]]:
     """The Python that runs the user's code: the one that is named, or where halfstep's has no TensorFlow a near one."""
     if arguments.python is not None:
-        yield "task.python", _path_from(folder, here, arguments.python, "--python")
+        path = _path_from(folder, here, arguments.python, "--python")
+        if problem := interpreters.problem_with(str(here / Path(arguments.python).expanduser())):
+            raise ParameterError(f"--python is '{arguments.python}', {problem}")
+        yield "task.python", path
     elif not interpreters.has_tensorflow():
         near = interpreters.neighbour((here / (arguments.what or ".")).parent)
         if near is None:

@@ -101,7 +101,7 @@ def problem_with(python: str) -> str | None:
         return f"which is built for {interpreter.system}, and halfstep runs on {own}: give one of the same build"
     for name, oldest in OLDEST.items():
         needed = f"{_SHOWN[name]} {'.'.join(map(str, oldest))} or newer"
-        line = f'`{python} -m pip install "{name}>={".".join(map(str, oldest))}"`'
+        line = f'`{os.path.normpath(interpreter.path)} -m pip install "{name}>={".".join(map(str, oldest))}"`'
         if name not in interpreter.versions:
             return f"which has no {_SHOWN[name]}: run {line}"
         if _numbers(interpreter.versions[name]) < oldest:

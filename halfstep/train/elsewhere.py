@@ -55,11 +55,13 @@ def train_elsewhere(
 def _answer(child: Child, trial: Trial, interruption: Interruption, on_epoch: Callable[[Epoch], None]) -> Trained:
     is_told = False
     while True:
-        while not child.connection.poll(_POLL_S):
-            if interruption.requested and not is_told:
-                is_told = True
-                with suppress(ProcessLookupError):
-                    os.kill(child.process.pid or 0, signal.SIGTERM)
+        has_answered = child.connection.poll(_POLL_S)
+        if interruption.requested and not is_told:
+            is_told = True
+            with suppress(ProcessLookupError):
+                os.kill(child.process.pid or 0, signal.SIGTERM)
+        if not has_answered:
+            continue
         answer = child.receive(object, HalfstepError)
         if isinstance(answer, Epoch):
             on_epoch(answer)

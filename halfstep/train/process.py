@@ -39,6 +39,8 @@ def serve(connection: Connection, trial: Trial, request: Request) -> None:
                 connection.send(error)
             except (KeyboardInterrupt, SystemExit):
                 connection.send(Interrupted())
+            except BrokenPipeError:
+                pass  # the stage has been killed
 
     with interruption.deferred():  # in a script, the training itself begins later
         inside(trial, answer)

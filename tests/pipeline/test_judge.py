@@ -37,6 +37,8 @@ WRITTEN = files.JUDGE / sealing.WRITTEN
         (("--images", "pictures"), "--images pictures does not exist in"),
         (("own.py", "--set", "train.epoch=3"), "train.epoch is unknown"),
         (("own.py", "--set", "train.epochs.x=3"), "train.epochs.x: epochs is not a section"),
+        (("own.py", "--python", "nowhere"), "--python nowhere does not exist in"),
+        (("own.py", "--python", "own.py"), "--python is 'own.py', which is not a program"),
         (("own.py", "--set", "train"), "--set train: write it as KEY=VALUE"),
         (("own.py", "--set", "train.seeds=[1"), "--set train.seeds=[1: the value is not YAML"),
         (("own.py", "--set", "train.epochs=-1"), "train.epochs is -1"),
