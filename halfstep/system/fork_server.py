@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ from halfstep.system.supervision import die_with_parent
 
 _END_S = 2.0  # for processes that have been killed
 PRELOADED = ["halfstep.profile.worker"]  # it imports TensorFlow
+
+
+def path_of(text: str) -> Path:
+    """A path that another process has sent."""
+    return Path(text)
+
+
+# Releases of Python have its class in different modules, so that one cannot load what another one pickles.
+ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 _servers: dict[tuple[frozenset[tuple[str, str]], str | None], forkserver.ForkServer] = {}
 

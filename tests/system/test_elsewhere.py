@@ -6,12 +6,14 @@ import os
 import pickle
 import subprocess
 import sys
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
 
 from halfstep.params.schema import Params, TaskParams, Variant
 from halfstep.results.task import ScriptInfo, TaskInfo
+from halfstep.system.fork_server import path_of
 from halfstep.system.records import IS_ELSEWHERE
 
 # What the processes are started with, and what they run.
@@ -54,6 +56,14 @@ def test_absent_packages_are_missed(root: Path) -> None:
     """The check can fail: what reads a trace needs them."""
     ended = run_elsewhere("import halfstep.profile.stage", root)
     assert b"ModuleNotFoundError" in ended.stderr
+
+
+def test_paths_cross_the_connection_between_releases_of_python() -> None:
+    """Python 3.13 has their class in another module than 3.12 and 3.14."""
+    content = bytes(ForkingPickler.dumps({"folder": Path("a/b")}))
+    assert b"pathlib" not in content
+    assert path_of.__name__.encode() in content
+    assert pickle.loads(content) == {"folder": Path("a/b")}
 
 
 def test_records_cross_the_connection_both_ways(root: Path) -> None:
