@@ -76,7 +76,8 @@ class EpochRecorder(keras.callbacks.Callback):
     @property
     def _applied(self) -> int:
         """Steps that the optimizer has applied so far."""
-        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)  # Keras 3.8 counts there
+        return int(keras.ops.convert_to_numpy(optimizer.iterations))
 
     def _skipped_steps(self, epoch: int) -> int | None:
         """Those of the epoch; None where nobody knows how many it has.
