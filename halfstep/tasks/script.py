@@ -40,7 +40,7 @@ _POLICY = "dtype_policy"  # its name in Keras's global state
 _SEEDS = 1_000_000_007  # by this much per seed, the seeds that Keras draws differ
 _STEPPED = "__halfstep_step__"
 _LARGEST_SEED = 10**9  # that Keras draws
-Earlier = Callable[..., keras.callbacks.History]
+Earlier = Callable[..., keras.callbacks.History]  # makes a call of `fit` before the one that is judged
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def inside(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None])
     The process ends there. Where the script fails, or ends before that call, `go_on` is called after it, and `call`
     raises the error.
 
-    The script's random numbers of Python and NumPy, which often split
-    its data, are the same for every seed; weights, dropout and the shuffling of TensorFlow differ.
+    The script's random numbers of Python and NumPy, which often split its data, are the same for every seed; weights,
+    dropout and the shuffling of TensorFlow differ.
 
     Args:
         trial: its policy replaces what the script itself sets; its seed, too, unless it is 0.
@@ -115,9 +115,7 @@ def has_called_fit() -> bool:
     return _state.calls is not None
 
 
-def _run(
-    trial: Trial, log: Path, earlier: Callable[..., keras.callbacks.History], go_on: Callable[[], None]
-) -> NoReturn:
+def _run(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None]) -> NoReturn:
     """As `inside`; raises where the call is not reached."""
     task, path, subject = trial.task, _python_file(trial.task.script_path, log.parent), trial.subject
     if keras.config.backend() != "tensorflow":
