@@ -7,6 +7,7 @@ from halfstep.system.supervision import supervise
 supervise(__name__)  # before anything large is imported
 
 import argparse
+import importlib
 import os
 
 from halfstep.cli import cli_entry, ended_by_ctrl_c, run
@@ -47,6 +48,8 @@ def main() -> None:
             if settings.train.epochs:
                 if settings.task.script is not None or entry.python is not None:
                     start_server(entry.variables, PROGRAM, entry.python)  # it imports TensorFlow meanwhile
+                else:
+                    importlib.import_module(PROGRAM)  # here, where Ctrl-C ends an import at once
                 from halfstep.train.stage import run_stage
             else:
                 from halfstep.train.not_trained import run_stage
