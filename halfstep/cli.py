@@ -210,14 +210,13 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     return "".join(_IN_ASCII.get(one) or ascii(one)[1:-1] for one in characters), error.end
 
 
-def run(main: Callable[[], int], ends_now: Callable[[], bool] = lambda: False) -> int:
+def run(main: Callable[[], int]) -> int:
     """Runs a program, and makes sure that its process ends, also if the user's own code has started threads.
 
     Everything is written when `main` ends. Python then waits for all threads that are not daemons.
 
     Args:
         main: what `cli_entry` returned.
-        ends_now: asked at the end: whether the process ends at once.
 
     Returns:
         The exit status.
@@ -230,8 +229,6 @@ def run(main: Callable[[], int], ends_now: Callable[[], bool] = lambda: False) -
     finally:
         supervision.ended()
         threading.Thread(target=_end_without_threads, args=(status,), daemon=True).start()
-    if ends_now():
-        _end_now(status)
     return status
 
 

@@ -29,7 +29,7 @@ from halfstep.params.derived import hidden_precision
 from halfstep.params.loading import examine
 from halfstep.params.reading import read
 from halfstep.params.rules import did_you_mean
-from halfstep.params.schema import DataParams, Params, ServeParams, TrackingParams, TrainParams
+from halfstep.params.schema import DataParams, Params, TrackingParams, TrainParams
 from halfstep.system import files, interpreters
 from halfstep.system.files import resolve_data_path
 from halfstep.tracking import store
@@ -86,32 +86,30 @@ def input_problems(params: Params, *, has_data: bool = True) -> list[str]:
     images = _data_path(params.data) if has_data else ()
     tasks = (line for key, task in params.tasks.items() for line in task_problems(task, key))
     inputs = [*images, *_model(params.model.name)] if params.task.uses_data_and_model else tasks
-    baseline = params.variants.get(params.compare.baseline)
-    is_elsewhere = baseline is not None and baseline.python is not None
     return [
         *inputs,
         *_interpreters(params),
         *_gpu(params.train),
-        *(() if is_elsewhere else _formats(params.serve)),  # what another interpreter lacks is said of each export
+        *_formats(params),
         *_tracking(params.tracking, store.problem_with(store.resolve_uri(params.tracking))),
     ]
 
 
 def _interpreters(params: Params) -> Iterator[str]:
-    named = {f"variants.{name}.python": entry.python for name, entry in params.variants.items()}
-    listed = {f"variants.{name}.python" for name in params.train.variants}
-    if params.task.python is not None:
-        listed = {key for key in listed if named.get(key) != params.task.python} | {"task.python"}
-    for key, python in (named | {"task.python": params.task.python}).items():
-        if key in listed and python is not None and (problem := interpreters.problem_with(python)):
+    listed = {name: params.variants[name].python for name in params.train.variants if name in params.variants}
+    own = {f"variants.{name}.python": python for name, python in listed.items() if python != params.task.python}
+    for key, python in ({"task.python": params.task.python} | own).items():
+        if python is not None and (problem := interpreters.problem_with(python)):
             yield f"{key} is '{one_line(python, LONGEST_VALUE)}', {problem}"
-    is_here = any(params.variants[name].python is None for name in params.train.variants if name in params.variants)
-    if is_here and not interpreters.has_tensorflow():
+    if None in listed.values() and not interpreters.has_tensorflow():
         yield f"task.python is null, and {interpreters.NO_TENSORFLOW}"
 
 
-def _formats(serve: ServeParams) -> Iterator[str]:
-    for name in serve.exported:
+def _formats(params: Params) -> Iterator[str]:
+    baseline = params.variants.get(params.compare.baseline)
+    if baseline is not None and baseline.python is not None:
+        return  # what another interpreter lacks is said of each export
+    for name in params.serve.exported:
         if missing := FORMATS[name].missing:
             packages = joined([module.replace("_", "-") for module in missing])
             yield (

@@ -165,8 +165,8 @@ def versions() -> dict[str, str]:
     """The releases of this Python and of the libraries whose version changes the speed of a step."""
     names = (*_LIBRARIES, *_CUDA_LIBRARIES)
     installed = {name: version for name in names if (version := _version(name))}
-    builds = [version for name in TENSORFLOW_BUILDS if (version := _version(name))]
-    installed = installed | ({"tensorflow": builds[0]} if builds else {})
+    if tensorflow := next(filter(None, map(_version, TENSORFLOW_BUILDS)), None):
+        installed["tensorflow"] = tensorflow
     return {"python": platform.python_version(), **installed}
 
 

@@ -7,9 +7,9 @@ import resource
 import sys
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from halfstep.errors import HalfstepError
+from halfstep.machine.process_memory import rss_and_shared_bytes
 from halfstep.profile import peak_memory
 from halfstep.results.profile import BatchTried
 from halfstep.tasks import building
@@ -24,7 +24,7 @@ TIMED_S = 0.3  # after these
 
 def serve(connection: Connection, trial: Trial, batch_size: int) -> None:
     """What the process runs: sends the memory that it starts with, then the outcome of the training."""
-    start_bytes = _unshared_bytes(_rss_bytes())
+    start_bytes = _own_bytes()
     connection.send(start_bytes)
     inside(trial, lambda: connection.send(_answer(trial, batch_size, start_bytes)))
 
@@ -57,26 +57,18 @@ def _train_steps(trial: Trial, batch_size: int) -> float:
     return steps * batch_size / (time.monotonic() - began_s)
 
 
+def _own_bytes() -> int:
+    """Unshared memory of this process."""
+    rss, shared = rss_and_shared_bytes(os.getpid())
+    return rss - shared
+
+
 def _own_peak_bytes() -> int:
     """Peak of the unshared memory of this process.
 
     The system records the peak of all memory. The shared part is the loaded code, which only grows: it is now at least
     as large as it was at the peak.
     """
+    rss, shared = rss_and_shared_bytes(os.getpid())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return max(_unshared_bytes(peak), _unshared_bytes(_rss_bytes()))
-
-
-def _rss_bytes() -> int:
-    """Memory of this process."""
-    return _pages(1) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _unshared_bytes(whole: int) -> int:
-    return whole - _pages(2)
-
-
-def _pages(column: int) -> int:
-    """Bytes in a column of what Linux says of the memory of this process; 0 on other systems."""
-    statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[column]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+    return max(peak, rss) - shared

@@ -16,6 +16,7 @@ import psutil
 
 from halfstep.errors import ProfileError
 from halfstep.machine import free_memory
+from halfstep.machine.process_memory import rss_and_shared_bytes
 from halfstep.params.schema import ProfileParams
 from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system.child import Child, Lost, serve
@@ -102,18 +103,14 @@ def try_batch(trial: Trial, batch_size: int, limit_mib: int | None) -> BatchTrie
 def _stays_within(limit_mib: int | None, child: Child, start_bytes: int) -> bool:
     """Waits for the child's answer; whether it had enough memory until then."""
     while not child.connection.poll(POLL_S):
-        with suppress(psutil.Error):  # the child has died, which `receive` reports
-            if limit_mib is not None and _own_bytes(psutil.Process(child.process.pid)) - start_bytes > limit_mib * MIB:
+        with suppress(OSError, psutil.Error):  # the child has died, which `receive` reports
+            rss, shared = rss_and_shared_bytes(child.process.pid or 0)
+            if limit_mib is not None and rss - shared - start_bytes > limit_mib * MIB:
                 return False
         memory = psutil.virtual_memory()
         if memory.available < MIN_FREE * memory.total:
             return False
     return True
-
-
-def _own_bytes(process: psutil.Process) -> int:
-    memory = process.memory_info()
-    return memory.rss - getattr(memory, "shared", 0)
 
 
 @cache  # so that all variants have the same limit

@@ -26,7 +26,7 @@ from halfstep.system.files import resolve_data_path
 from halfstep.system.imports import ROOT
 from halfstep.system.records import IS_ELSEWHERE
 
-OLDEST = {"python": (3, 10), "tensorflow": (2, 18, 1), "keras": (3, 8)}
+_OLDEST = {"python": (3, 10), "tensorflow": (2, 18, 1), "keras": (3, 8)}
 _SHOWN = {"python": "Python", "tensorflow": "TensorFlow", "keras": "Keras", "numpy": "NumPy"}
 TENSORFLOW_BUILDS = (
     "tensorflow",
@@ -99,7 +99,7 @@ def problem_with(python: str) -> str | None:
     own = f"{platform.system()} {platform.machine()}"
     if interpreter.system != own:
         return f"which is built for {interpreter.system}, and halfstep runs on {own}: give one of the same build"
-    for name, oldest in OLDEST.items():
+    for name, oldest in _OLDEST.items():
         needed = f"{_SHOWN[name]} {'.'.join(map(str, oldest))} or newer"
         line = f'`{os.path.normpath(interpreter.path)} -m pip install "{name}>={".".join(map(str, oldest))}"`'
         if name not in interpreter.versions:

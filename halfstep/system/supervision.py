@@ -31,7 +31,6 @@ _CAUSES = {
 }
 _ENDED = b"e"  # what a stage tells its parent
 _end: int | None = None  # of a pipe to the parent
-_HANDED_OVER = "HALFSTEP_SUPERVISED"  # environment variable: the number of that end
 
 
 def supervise(name: str) -> None:
@@ -41,10 +40,6 @@ def supervise(name: str) -> None:
     """
     global _end
     if name != "__main__":
-        return
-    if _HANDED_OVER in os.environ:
-        _end = int(os.environ.pop(_HANDED_OVER))
-        os.set_inheritable(_end, False)
         return
     if "DVC_STAGE" in os.environ:  # what the user started by hand may outlive its shell
         die_with_parent(signal.SIGTERM)
@@ -73,14 +68,6 @@ def _open_standard_streams() -> None:
 def die_with_parent(number: signal.Signals) -> None:
     """In a child: the kernel sends it this signal when its parent dies, whatever kills the parent."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-
-
-def handed_over() -> dict[str, str]:
-    """The environment variable with which the parent supervises a program that takes the place of this one."""
-    if _end is None:
-        return {}
-    os.set_inheritable(_end, True)
-    return {_HANDED_OVER: str(_end)}
 
 
 def stage_name() -> str:

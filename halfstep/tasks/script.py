@@ -66,8 +66,7 @@ class _State:
 
     call: Call | None = None
     error: TaskError | None = None  # why there is none
-    folder: str = ""  # in which the script is
-    calls: TrainingCalls | None = None
+    folder: str = ""  # in which the script is, once it has called
     temporary: str | None = None  # folder of its temporary files
     notes: list[str] = field(default_factory=list)  # what differs from what it sets, or is set by it
 
@@ -112,7 +111,7 @@ def call() -> Call:
 
 def has_called_fit() -> bool:
     """Whether the script of this process has reached the call of `fit` that is judged."""
-    return _state.calls is not None
+    return bool(_state.folder)
 
 
 def _run(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None]) -> NoReturn:
@@ -136,7 +135,7 @@ def _run(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None]) -
 
     def found(what: Found) -> NoReturn:
         kept.close()
-        sys.argv, _state.calls, _state.folder = argv, calls, os.getcwd()  # noqa: PTH109  as os.chdir takes it
+        sys.argv, _state.folder = argv, os.getcwd()  # noqa: PTH109  as os.chdir takes it
         os.chdir(folder)
         sealing.reached_fit()
         try:
@@ -161,12 +160,16 @@ def _run(trial: Trial, log: Path, earlier: Earlier, go_on: Callable[[], None]) -
     finally:
         sys.argv = argv
         os.chdir(folder)
-    if calls.number:
-        times = f"{calls.number} time{'s' * (calls.number > 1)}"
-        raise TaskError(f"{subject} calls fit only {times}, and task.fit is {task.fit}")
+    raise TaskError(f"{subject} {_without_call(task, calls.number, log)}")
+
+
+def _without_call(task: TaskParams, number: int, log: Path) -> str:
+    """What a script does that ends before the call, after so many calls of `fit`."""
+    if number:
+        return f"calls fit only {number} time{'s' * (number > 1)}, and task.fit is {task.fit}"
     if task.step is not None:
-        raise TaskError(f"{subject} ends without a call of {task.step} (task.step). What it printed is in {log}")
-    raise TaskError(f"{subject} ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}")
+        return f"ends without a call of {task.step} (task.step). What it printed is in {log}"
+    return f"ends without a call of keras.Model.fit; {USE_A_STEP}. What it printed is in {log}"
 
 
 def _call(
