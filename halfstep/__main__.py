@@ -17,6 +17,7 @@ PROGRAMS = {
     "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.command", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.command", "Print any comparison.json, or write its page."),
+    "serve-bench": ("halfstep.serve.bench", "Time a model file with its runtime, without TensorFlow."),
     "trace": ("halfstep.profile.trace.command", "Print a TensorFlow profiler trace as JSON."),
     "ui": ("halfstep.tracking.command", "Open MLflow's page on the runs of this folder."),
 }

@@ -73,7 +73,7 @@ def test_all_dependencies_are_looked_for(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "extras"),
-    [("requirements.txt", ()), ("requirements-dev.txt", ("dev",)), ("requirements-fleet.txt", ("fleet",))],
+    [("requirements.txt", ()), ("requirements-dev.txt", ("dev", "serve")), ("requirements-fleet.txt", ("fleet",))],
 )
 def test_lock_file_pins_all_dependencies(file: str, extras: tuple[str, ...], root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from halfstep.params.schema import Params
 from halfstep.results.comparison import Comparison
@@ -29,15 +30,24 @@ EXPORT_LINES = {
     "litert_float16": (*_CONVERTER, _FLOAT16, _CONVERTED),
     "litert_int8": (*_CONVERTER, _CONVERTED),
     "litert_int8_full": (*_CONVERTER, *_INT8, _CONVERTED),
-    "onnx": ('model.export("model.onnx", format="onnx")',),
+    "onnx": (
+        'model.export("saved_model")',
+        "from tf2onnx import convert, tf_loader",
+        'graph, inputs, outputs, *_ = tf_loader.from_saved_model("saved_model", None, None)',
+        'convert.from_graph_def(graph, input_names=inputs, output_names=outputs, output_path="model.onnx")',
+    ),
     "openvino": ('model.export("model.xml", format="openvino")',),
 }
 
 
 def untried(settings: Params) -> list[str]:
-    """The formats that can be tried here, and that the parameters leave out."""
+    """The formats that can be tried here, and that the parameters leave out; not those of Keras, which are slower."""
     known = (KERAS, *settings.serve.formats)
-    return [name for name in FORMATS if name not in known and not FORMATS[name].missing]
+    return [
+        name
+        for name, item in FORMATS.items()
+        if name not in known and not item.missing and item.file_of is None and item.suffix != ".keras"
+    ]
 
 
 def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
@@ -52,8 +62,18 @@ def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
         formats = dict.fromkeys((KERAS, *settings.serve.formats, *others))
         yield f"Serving: {labels} {'was' if len(others) == 1 else 'were'} not tried. Nothing is trained again by"
         yield f"    {rerun.with_values({'serve.formats': list(formats)})}"
-    if comparison.serving is not None and (best := comparison.serving.best) is not None:
-        yield f"To export your own model to {FORMATS[best].label}, as is advised:"
+    serving = comparison.serving
+    adopted = next((name for name, item in comparison.candidates.items() if item.verdict == "adopt"), None)
+    if serving is not None and adopted is not None and serving.weights != adopted:
+        yield f"The weights of {adopted}, which is adopted for training, are served by"
+        yield f"    {rerun.with_values({'serve.weights': adopted})}"
+    row = None if serving is None else serving.best_row
+    if row is not None:
+        yield f"To export your own model to {row.label}, as is advised:"
         yield '    keras.config.set_dtype_policy("float32")  # before the model is built'
         yield '    model = build(); model.load_weights("model.weights.h5")  # of the training, in any precision'
-        yield from (f"    {line}" for line in EXPORT_LINES[best])
+        if "unrolled" in (row.note or ""):
+            yield "    for layer in model.layers: layer.unroll = True  # of the recurrent layers"
+        yield from (f"    {line}" for line in EXPORT_LINES[FORMATS[row.format].file_of or row.format])
+    if row is not None and row.file is not None:
+        yield f"How it is loaded and called: {Path(row.file).parent / 'README.md'}"

@@ -17,7 +17,6 @@ from halfstep.results.comparison import (
 from halfstep.results.profile import Setting
 from halfstep.system import rerun
 from halfstep.system.files import shown, shown_report
-from halfstep.words.formats import FORMATS
 from halfstep.words.policies import short_name
 from halfstep.words.text import TRAIN, batch_size_of, joined, percent_text, yaml_text
 
@@ -130,7 +129,7 @@ def _inference(comparison: Comparison) -> str | None:
     row = None if serving is None else serving.best_row
     if serving is not None and row is not None and serving.best_ratio is not None:
         times = large_ratio_text(serving.best_ratio).replace("×", "× Keras", 1)
-        how = f"{serving.weights} as {FORMATS[row.format].label}, {times}"
+        how = f"{serving.weights} as {row.label}, {times}"
         if row.quality is None:
             return f"faster: {how}; {_score(comparison)} not measured"
         return f"yes: {how}, {row.quality.name} the same"

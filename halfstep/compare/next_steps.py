@@ -232,5 +232,5 @@ def too_few_of(change: QualityChange, judging: Judging) -> str | None:
     if not isinstance(change, BinaryChange):
         return None
     margin, verdicts = judging.margin, judging.number_of_tests
-    planned = max(examples_needed(item, margin) or 0 for item in judging.changes)
+    planned = max((examples_needed(item, margin) or 0 for item in judging.changes), default=0)
     return too_few_examples(change.examples, judging.study.score_name, margin, change.seeds, verdicts, planned)

@@ -76,6 +76,12 @@ def _baseline_is_trained(params: Params) -> Iterator[str]:
         yield f"compare.baseline is '{params.compare.baseline}'; it must be one of train.variants: {trained}"
 
 
+def _served_weights_are_trained(params: Params) -> Iterator[str]:
+    if (weights := params.serve.weights) is not None and weights not in params.train.variants:
+        trained = ", ".join(params.train.variants)
+        yield f"serve.weights is '{weights}'; it must be one of train.variants: {trained}, or null for the baseline"
+
+
 def _margin_fits_accuracy(params: Params) -> Iterator[str]:
     margin = params.compare.quality_margin
     if params.task.uses_data_and_model and margin is not None and margin >= 1:
@@ -240,6 +246,7 @@ _RULES: tuple[Callable[[Params], Iterator[str]], ...] = (
     _listed_variants_exist,
     _lists_have_no_duplicates,
     _baseline_is_trained,
+    _served_weights_are_trained,
     _margin_fits_accuracy,
     _training_set_is_not_empty,
     _warmup_fits,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     FormatName = str
 else:
     Policy = Literal[tuple(POLICIES)]
-    FormatName = Literal[tuple(FORMATS)]
+    FormatName = Literal[tuple(name for name, item in FORMATS.items() if item.file_of is None)]
 QUANTIZED_POLICIES = ("int8", "float8", "int4", "gptq", "awq")  # how Keras's names of quantized policies begin
 
 
@@ -435,6 +435,7 @@ class ServeParams(Section):
         description="batch sizes at which they are timed, of which the first decides; `null`: "
         "`profile.inference_batch_sizes`",
     )
+    weights: Text | None = Field(None, description="variant whose weights are served; `null`: the baseline")
 
     @property
     def exported(self) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class Calibration:
         buffered_batches: batches that the input pipeline had prepared before the first step that waited.
         peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory;
             None if it cannot be read.
-        startup_s: processor seconds to import, to build the model and to run the first step.
+        startup_s: processor seconds to import, to build the model and to run the first step; None if not known.
         latency_ms: time of a steady call by batch size, or of those that are timed together.
         cold_calls: calls by batch size until the latency is steady.
     """
@@ -61,7 +61,7 @@ class Calibration:
     input_time_ms: float
     buffered_batches: int
     peak_memory_bytes: int | None
-    startup_s: float
+    startup_s: float | None
     latency_ms: Mapping[int, float]
     cold_calls: Mapping[int, int]
 

@@ -28,6 +28,9 @@ from halfstep.words.text import batch_size_of
 
 DECIDED_WIDTH = 0.04  # half-width, as a share of the ratio, of an interval that may end a decided measure
 HOPELESS = 0.95  # of `min_speedup`: an interval below it ends a measure at any width
+# Without training, a measure ends after two repeats, or later at any width, if its interval is beyond so many times
+# `min_speedup`, and its upper end at most so many times the lower one.
+CERTAIN_REPEATS, CERTAIN, CERTAIN_WIDTH = 2, 2.0, 1.5
 MIN_CALIBRATED = 0.85  # of `min_speedup`: calibrations that show less leave out the bridging arm of the first repeat
 
 Key = tuple[str, str]  # a candidate and a measure
@@ -145,7 +148,7 @@ class StoppingRule:
                     self._end(looks, "target_precision" if self._is_narrow(speedups) else out_of, repeats, confidence)
                 else:
                     self._gone_on.add(key)
-            elif repeats in LOOKS:
+            elif repeats in LOOKS or (repeats == CERTAIN_REPEATS and not self._target.trains):
                 looks.interim += 1
                 speedups = self._factors(times, key, INTERIM_CONFIDENCE)
                 if reason := self._interim_reason(speedups, at_any_width=key in self._gone_on):
@@ -177,9 +180,17 @@ class StoppingRule:
             return "target_precision"
         if any(item.high < HOPELESS * self._target.min_speedup for item in speedups):
             return "decided"
+        at_any_width = at_any_width or self._is_certain(speedups)
         if not at_any_width and any(item.half_width > DECIDED_WIDTH * item.ratio for item in speedups):
             return None
         return "decided" if self._is_decided(speedups) else None
+
+    def _is_certain(self, speedups: list[Speedup]) -> bool:
+        """Whether more repeats would change nothing, without training."""
+        least = CERTAIN * self._target.min_speedup
+        return not self._target.trains and all(
+            item.low > least and item.high <= CERTAIN_WIDTH * item.low for item in speedups
+        )
 
     def _is_decided(self, speedups: list[Speedup]) -> bool:
         """Whether the speed is below `min_speedup`, or above it as an `adopt` asks within one run."""

@@ -112,7 +112,7 @@ def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None)
         metrics |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
     if calibration is None:
         return metrics
-    metrics |= {STARTUP: calibration.startup_s}
+    metrics |= {} if calibration.startup_s is None else {STARTUP: calibration.startup_s}
     return metrics if calibration.peak_mib is None else metrics | {PEAK_MEMORY: calibration.peak_mib}
 
 

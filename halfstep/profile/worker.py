@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import tempfile
 import time
 import warnings
@@ -28,6 +27,7 @@ from halfstep.params.derived import GPU_THREAD_MODE
 from halfstep.profile import peak_memory
 from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
+from halfstep.profile.inference_worker import InferenceWorker, answer_calls
 from halfstep.profile.plan import DROPPED_STEPS, LEADING_STEPS, plain_steps
 from halfstep.profile.records import (
     ArmSettings,
@@ -35,7 +35,6 @@ from halfstep.profile.records import (
     TraceRecord,
 )
 from halfstep.profile.short_trace import ShortTrace
-from halfstep.profile.warm_up import warm_up_length
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import Configuration, InForce
@@ -52,10 +51,8 @@ from halfstep.words.text import MIB
 COMPILING_STEPS = 2
 MOST_HALVINGS = 24  # of a loss scale, which starts at 2**15; gradients that overflow at any scale stay so
 IDLE_S, IDLE_SHARE, MAX_FILLING_S = 0.01, 0.2, 1.0  # a process is idle that uses less of one core for so long
-CALIBRATION_MS, INFERENCE_CALIBRATION_MS = 120.0, 60.0
-MIN_CALIBRATION_CALLS, MAX_CALIBRATION_CALLS = 4, 64
+CALIBRATION_MS = 120.0
 INPUT_BATCHES = 8
-SIGNAL_TIMEOUT_S = 0.5
 MEMORY_ERRORS = (ValueError, RuntimeError, tf.errors.OpError)  # of an allocator that keeps no statistics
 IMPORT_S = time.process_time()  # of the fork server, for all of its processes
 
@@ -65,93 +62,20 @@ def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker],
 
     A script does so in its call of `fit`.
     """
-    inside(trial, lambda: _answer(connection, make_worker, trial))
+    inside(trial, lambda: answer_calls(connection, lambda: make_worker(trial), lambda error: _described(trial, error)))
 
 
-def _answer(connection: Connection, make_worker: Callable[[Any], InferenceWorker], trial: Trial) -> None:
-    worker: InferenceWorker | None = None
-    while True:
-        try:
-            method, arguments = connection.recv()
-        except (EOFError, ConnectionError):
-            return
-        try:
-            worker = worker or make_worker(trial)
-            answer = getattr(worker, method)(*arguments)
-        except tf.errors.ResourceExhaustedError as error:
-            details = " ".join(error.message.split())[:160]
-            answer = (
-                f"{trial.batch_key} is {trial.train.batch_size}, too large for the memory, of which "
-                f"{peak_memory.peak_bytes() / MIB:,.0f} MiB were used ({details}); reduce it"
-            )
-        except (HalfstepError, tf.errors.OpError) as error:
-            answer = " ".join(str(error).split())[:500]
-        except Exception as error:  # of the user's own model or task
-            answer = f"{trial.subject}: {user_code.describe(error)}"
-        with suppress(ConnectionError):  # the parent has ended, or needs no more results
-            connection.send(answer)
-
-
-class InferenceWorker:
-    """Times predictions, each from inputs on the host to outputs on the host."""
-
-    def __init__(self) -> None:
-        self._began_s = time.monotonic()
-        self._times_continued = 0
-        self._calls_together: dict[int, int] = {}  # by batch size; 1 where it is absent
-        signal.signal(signal.SIGCONT, self._count_continued)
-
-    def _prediction_of(self, batch_size: int) -> Callable[[], Any]:
-        """What predicts a batch of this size."""
-        raise NotImplementedError
-
-    def prepare_inference(self, batch_sizes: Sequence[int]) -> None:
-        """Compiles the prediction at each batch size."""
-        for batch_size in batch_sizes:
-            self.infer(batch_size, 2)
-
-    def infer(self, batch_size: int, calls: int) -> list[float]:
-        """Milliseconds of a prediction, `calls` times; where several calls are timed together, their mean."""
-        call, together = self._prediction_of(batch_size), self._calls_together.get(batch_size, 1)
-
-        def calls_together() -> None:
-            for _ in range(together):
-                call()
-
-        return [self._timed(calls_together) / together for _ in range(calls)]
-
-    def _calibrated_latencies(self, batch_sizes: Sequence[int]) -> tuple[dict[int, float], dict[int, int]]:
-        """By batch size, milliseconds of a steady call, and the number of calls before it."""
-        latency_ms, cold_calls = {}, {}
-        for size in batch_sizes:
-            first_ms = self.infer(size, 1)[0]
-            calls = max(MIN_CALIBRATION_CALLS, int(INFERENCE_CALIBRATION_MS / first_ms))
-            times_ms = np.array(self.infer(size, min(calls, MAX_CALIBRATION_CALLS)))
-            cold_calls[size] = warm_up_length(times_ms)
-            latency_ms[size] = float(np.median(times_ms[cold_calls[size] :]))
-        return latency_ms, cold_calls
-
-    def began_s(self) -> float:
-        """When this process began, by the monotonic clock, which all processes share."""
-        return self._began_s
-
-    def times_continued(self, least: int = 0) -> int:
-        """How often this process has been continued after it was stopped, as by Ctrl-Z and `fg`.
-
-        Waits a little until it is at least `least`: a signal may arrive after a call that was sent later.
-        """
-        until_s = time.monotonic() + SIGNAL_TIMEOUT_S
-        while self._times_continued < least and time.monotonic() < until_s:
-            time.sleep(1e-4)
-        return self._times_continued
-
-    def _count_continued(self, *_: object) -> None:
-        self._times_continued += 1
-
-    def _timed(self, work: Callable[[], Any]) -> float:
-        started_s = time.perf_counter()
-        work()
-        return (time.perf_counter() - started_s) * 1e3
+def _described(trial: Trial, error: Exception) -> str:
+    """An error as the message that is sent in place of an answer."""
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        details = " ".join(error.message.split())[:160]
+        return (
+            f"{trial.batch_key} is {trial.train.batch_size}, too large for the memory, of which "
+            f"{peak_memory.peak_bytes() / MIB:,.0f} MiB were used ({details}); reduce it"
+        )
+    if isinstance(error, (HalfstepError, tf.errors.OpError)):
+        return " ".join(str(error).split())[:500]
+    return f"{trial.subject}: {user_code.describe(error)}"  # of the user's own model or task
 
 
 class Worker(InferenceWorker):

@@ -46,6 +46,7 @@ class WorkerProcess:
             serve,
             (trial,),
             trial.variant.variables,
+            preload=trial.preload,
             python=trial.variant.python,
             may_have_children=is_script,
         )

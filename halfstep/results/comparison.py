@@ -19,9 +19,10 @@ from halfstep.results.artifact import Document, Record
 from halfstep.results.confirmation import Confirmation
 from halfstep.results.prepared import PreparedInfo
 from halfstep.results.profile import Configuration, Protocol, Setting
-from halfstep.results.serving import ExportedFile, in_float32
+from halfstep.results.serving import Alone, ExportedFile, ServedArm, in_float32
 from halfstep.results.task import TaskInfo
 from halfstep.system import files
+from halfstep.words.formats import served_label
 from halfstep.words.outcomes import Outcome, Side, side_of
 from halfstep.words.text import TRAIN, end_text, ms_text, number_text
 
@@ -591,20 +592,34 @@ class Latency(Ratio):
 class ServedRow(ExportedFile):
     """The weights of one variant in one format, beside the baseline's Keras.
 
-    The file, its size and the seconds of its export are those of the first seed, `file` from the working folder on, and
-    `difference` is the largest of all seeds.
+    The file, its size and the seconds of its export are those of the first seed, `file` from the working folder on;
+    `difference` is the largest of all seeds, and the agreement is of all of them.
 
     Attributes:
+        threads: of the runtime; None: its default.
+        alone: times in a process of its own; None for Keras with quantized weights.
         latency: by measure; None for a format that was not timed.
         quality: change of the score from the baseline's predictions by Keras; None without a training.
         verdict: at the first batch size; None where no verdict was asked for.
         test: of that verdict.
     """
 
+    threads: int | None = None
+    alone: Alone | None = None
     latency: dict[str, Latency] | None = None
     quality: Quality | None = None
     verdict: Verdict | None = None
     test: VerdictTest | None = None
+
+    @property
+    def arm(self) -> str:
+        """The name of the arm with its times."""
+        return ServedArm(format=self.format, threads=self.threads).name
+
+    @property
+    def label(self) -> str:
+        """As people say it, such as `ONNX Runtime, 1 thread`."""
+        return served_label(self.format, self.threads)
 
     @property
     def is_good(self) -> bool:
@@ -621,15 +636,15 @@ class Serving(Record):
     """The trained weights in float32, in the formats in which they can be served, beside Keras.
 
     Attributes:
-        weights: the variant for which there are verdicts: the adopted one, else the baseline.
-        threads: of each runtime.
+        weights: the variant whose weights are judged.
+        threads: of each runtime, in documents of earlier releases; now rows have their own.
         measures: that were timed; the first one decides.
         keras_ms: by measure, mean time of a prediction by the baseline's Keras function.
         control: the ratio of that to its second copy, by measure.
         on_cpu: formats that predict on the CPU where Keras predicts on a GPU.
-        rows: by variant and format.
+        rows: by format and number of threads; in earlier releases of other variants, too.
         warnings: about the timing of the formats.
-        best: the format to serve with; None where none is shown to be faster with the same score.
+        best: the arm to serve with; None where none is shown to be faster with the same score.
         best_ratio: time of Keras / its time at the first batch size; the interval covers that it was picked.
         sentence: what to serve with.
     """
@@ -647,9 +662,14 @@ class Serving(Record):
     sentence: str
 
     @property
+    def judged_rows(self) -> list[ServedRow]:
+        """Those of the weights that are judged."""
+        return [row for row in self.rows if row.variant == self.weights]
+
+    @property
     def best_row(self) -> ServedRow | None:
-        """The judged weights in the format to serve with; None without one."""
-        return next((row for row in self.rows if (row.variant, row.format) == (self.weights, self.best)), None)
+        """The judged weights as they should be served; None without any."""
+        return next((row for row in self.judged_rows if row.arm == self.best), None)
 
 
 class Candidate(Record):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,52 +25,98 @@ from halfstep.results.profile import (
 from halfstep.results.task import TaskInfo
 from halfstep.results.training import Scores, check_test_examples, correct, read_scores
 from halfstep.system import files
-from halfstep.system.records import BeforeValidator, Field, model_validator
-from halfstep.words.formats import FORMATS
+from halfstep.system.records import model_validator
+from halfstep.words.formats import FORMATS, KERAS
 
 SERVING = files.SERVE / "serving.json"
 _CALLS = TABLES["calls"][0]
+
+
+class TimedBatch(Record):
+    """Single calls at one batch size, in a process that does nothing else.
+
+    Attributes:
+        calls: number of calls after those that warmed up.
+        first_call_ms: of the process at this batch size.
+        p10_ms, p50_ms, p99_ms: percentiles of the other calls.
+    """
+
+    batch_size: int
+    calls: int
+    first_call_ms: float
+    p10_ms: float
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def examples_per_s(self) -> float:
+        """Throughput, by the median call."""
+        return self.batch_size * 1e3 / self.p50_ms
+
+
+class Alone(Record):
+    """What `halfstep serve-bench` finds of a file, in a process of its own.
+
+    Attributes:
+        threads: of the runtime; None: its default.
+        precision: in which it computes.
+        load_ms: to import the runtime and to load the file.
+        memory_mib: peak of the process's resident memory until the first call has ended.
+        batches: by batch size.
+    """
+
+    threads: int | None = None
+    precision: str
+    load_ms: float
+    memory_mib: float
+    batches: tuple[TimedBatch, ...]
+
+
+class Tensor(Record):
+    """An input or output of an exported model; the first dimension is that of the examples."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class ExportedFile(Record):
     """The weights of one variant in one format.
 
     Attributes:
-        timed_as: the arm with its times, where that is not the one with the name of its format: the arm of another
-            graph than the baseline's.
         file: below `data/serve`; None where they could not be exported or predicted with, for which `refusal` has the
             reason.
         sha256: of the file; of a folder that of the names and contents of its files.
         kib: size in KiB.
         export_s: seconds that the export took.
         difference: largest absolute difference of a prediction from that of Keras in float32, on the test data.
+        agreeing: number of test examples, of `tested`, with the same most likely class; None where outputs are no
+            classes.
+        note: what was done so that the format takes the model, or what its types stand for.
     """
 
     variant: str
     format: str
-    timed_as: str | None = None
     file: str | None = None
     sha256: str | None = None
     kib: float | None = None
     export_s: float | None = None
     difference: float | None = None
+    agreeing: int | None = None
+    tested: int | None = None
+    note: str | None = None
     refusal: str | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _without_16_bits(cls, content: Any) -> Any:
-        """Results of before 0.4 say what a format refused of the same model in 16 bits."""
-        return {name: value for name, value in content.items() if name not in ("refused_in", "own_refusal")}
+    def _without_former_fields(cls, content: Any) -> Any:
+        """Earlier releases said what a format refused in 16 bits, and which graph was timed."""
+        return {key: value for key, value in content.items() if key not in ("refused_in", "own_refusal", "timed_as")}
 
     @property
     def label(self) -> str:
         """As people say it."""
         return FORMATS[self.format].label
-
-    @property
-    def arm(self) -> str:
-        """The arm with its times."""
-        return self.timed_as or self.format
 
 
 def in_float32(entries: Any) -> Any:
@@ -81,14 +127,27 @@ def in_float32(entries: Any) -> Any:
 
 
 class Export(ExportedFile):
-    """That of one training, with the seed."""
+    """That of one training, with the seed; only that of the first seed keeps its file."""
 
     seed: int
 
+
+class ServedArm(Record):
+    """What was timed: a file with a number of threads.
+
+    Attributes:
+        threads: None: the default of the runtime.
+        alone: times in a process of its own, which nothing is judged by.
+    """
+
+    format: str
+    threads: int | None = None
+    alone: Alone | None = None
+
     @property
-    def path(self) -> Path:
-        """Where its file or folder is, below `data/serve`."""
-        return Path("models") / f"{self.variant}-{self.seed}" / f"{self.format}{FORMATS[self.format].suffix}"
+    def name(self) -> str:
+        """Of its times, such as `onnx` or `onnx.1-thread`."""
+        return f"{self.format}{'' if self.threads is None else f'.{self.threads}-thread'}"
 
 
 class Served(Document):
@@ -97,36 +156,50 @@ class Served(Document):
     Attributes:
         formats: that `serve.formats` asks for, without Keras.
         batch_sizes: at which they were timed; the first one decides.
-        weights: the baseline, whose weights were timed where a variant has the same graph: a latency does not depend
-            on their values.
-        threads: of each runtime.
-        timed: arms with times: Keras, formats by their names, and graphs of which a variant has one of its own.
-        exports: by training and format.
+        weights: the variant whose weights were exported.
+        arms: what was timed beside Keras.
+        exports: by format and seed.
+        inputs, outputs: of the model.
         why_none: why nothing was exported, where formats are asked for.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     formats: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()
     weights: str | None = None
-    threads: int | None = None
-    timed: tuple[str, ...] = ()
-    exports: Annotated[tuple[Export, ...], BeforeValidator(in_float32)] = Field(default=())
+    arms: tuple[ServedArm, ...] = ()
+    exports: tuple[Export, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
     why_none: str | None = None
 
     @property
-    def by_row(self) -> dict[tuple[str, str], list[Export]]:
-        """The exports of all seeds, by variant and format."""
-        exports_by_row: dict[tuple[str, str], list[Export]] = {}
+    def by_format(self) -> dict[str, list[Export]]:
+        """The exports of all seeds."""
+        exports_by_format: dict[str, list[Export]] = {}
         for item in self.exports:
-            exports_by_row.setdefault((item.variant, item.format), []).append(item)
-        return exports_by_row
+            exports_by_format.setdefault(item.format, []).append(item)
+        return exports_by_format
+
+    @property
+    def rows(self) -> list[tuple[list[Export], ServedArm | None]]:
+        """The exports of each format with each of the arms that it was timed in; with None where it was not."""
+        return [
+            (exports, arm)
+            for name, exports in self.by_format.items()
+            for arm in tuple(item for item in self.arms if item.format == name) or (None,)
+        ]
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The arms with times, Keras first."""
+        return (KERAS, *(arm.name for arm in self.arms)) if self.arms else ()
 
 
-def outputs_file(variant: str, seed: int, format_name: str) -> Path:
+def outputs_file(seed: int, format_name: str) -> Path:
     """What an export predicts on the test data, below `data/serve`: what `train` stores of a test."""
-    return Path("outputs") / f"{variant}-{seed}-{format_name}.npy"
+    return Path("outputs") / f"{format_name}-{seed}.npy"
 
 
 def timing_dir(name: str) -> Path:
@@ -174,13 +247,11 @@ def read_served() -> Served | None:
     return Served.read(SERVING)
 
 
-def read_served_scores(
-    variant: str, seed: int, format_name: str, task: TaskInfo, labels: NDArray[np.int64] | None
-) -> Scores:
+def read_served_scores(seed: int, format_name: str, task: TaskInfo, labels: NDArray[np.int64] | None) -> Scores:
     """The score of each test example in a format, as those of a training.
 
     Args:
-        variant, seed: of the training.
+        seed: of the training.
         format_name: of the export.
         task: what was trained.
         labels: true classes of images, int64 `(test images,)`; None for other tasks.
@@ -189,7 +260,7 @@ def read_served_scores(
         DataError, CorruptFileError: as of `read_array`.
         ComparisonError: the predictions are of another test set.
     """
-    path = files.SERVE / outputs_file(variant, seed, format_name)
+    path = files.SERVE / outputs_file(seed, format_name)
     if labels is None:
         return read_scores(path, task)
     probabilities = read_array(path, dimensions=2, may_overflow=True)

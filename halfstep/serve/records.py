@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from halfstep.errors import CorruptFileError, DataError
 from halfstep.results.artifact import Document
-from halfstep.results.serving import Export
+from halfstep.results.serving import Export, Tensor
 from halfstep.system import files
 from halfstep.tasks.trial import Trial
-from halfstep.words.formats import KERAS
+from halfstep.words.formats import FORMATS, KERAS
 
 if TYPE_CHECKING:
     from typing import Self
 
 EXPORTING = "halfstep.serve.exporting"  # exports one training, and imports TensorFlow
+_TIMING = "halfstep.serve.worker"  # times a file, and imports no runtime before it is asked to
 INPUTS = "inputs.npz"
 _EXPORTED = "exported.json"
 
@@ -31,14 +32,12 @@ class Request:
         folder: to which the paths of `results.serving` are relative, absolute.
         formats: to export to, without Keras.
         examples: rows of the inputs that are written for the timing.
-        threads: of each runtime.
     """
 
     trained: Path | None
     folder: Path
     formats: tuple[str, ...]
     examples: int
-    threads: int
 
 
 class Exported(Document):
@@ -47,15 +46,16 @@ class Exported(Document):
     Attributes:
         exports: by format.
         parameters: number of the model's weights.
-        graph: digest of the model's layers and of the shapes of their weights.
+        inputs, outputs: of the model.
         has_died: whether the process ended without an answer: the next session tries again.
     """
 
-    VERSION: ClassVar[int] = 1
+    VERSION: ClassVar[int] = 2
 
     exports: tuple[Export, ...] = ()
     parameters: int = 0
-    graph: str = ""
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
     has_died: bool = False
 
     def keep(self, folder: Path) -> None:
@@ -74,18 +74,28 @@ class Exported(Document):
 
 @dataclass(frozen=True)
 class ServedTrial(Trial):
-    """What the worker of a format needs.
+    """What the worker of an arm needs.
 
     Attributes:
         format: of its file.
-        file: what it predicts with in float32, absolute; None for Keras, which builds the model.
+        file: what it predicts with, absolute; None for Keras, which builds the model.
         inputs: the file with the flat inputs, absolute.
-        threads: of the runtime.
+        served_threads: of the runtime; None: its default.
         parameters: number of the model's weights.
     """
 
     format: str = KERAS
     file: Path | None = None
     inputs: Path = Path()
-    threads: int = 1
+    served_threads: int | None = None
     parameters: int = 0
+
+    @property
+    def is_keras(self) -> bool:
+        """Whether Keras predicts, in the variant or with quantized weights."""
+        return self.format == KERAS or FORMATS[self.format].suffix == ".keras"
+
+    @property
+    def preload(self) -> str:
+        """The module that the server of its processes has imported: without TensorFlow where the runtime needs none."""
+        return EXPORTING if self.is_keras or FORMATS[self.format].has_tensorflow else _TIMING

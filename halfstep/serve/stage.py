@@ -1,36 +1,35 @@
-"""The stage: exports the weights of every finished training, times the formats beside Keras, and writes the results."""
+"""The stage: exports the trained weights, times the formats beside Keras, and writes the results."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from halfstep.errors import TrackingError
 from halfstep.inputs.snapshot import Snapshot
-from halfstep.machine import fingerprint
 from halfstep.params.schema import Params, ProfileParams
 from halfstep.profile import repeats, runner
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.summary import summarize
-from halfstep.results.serving import SERVING, Export, Served, nothing_served, write_times
+from halfstep.results.serving import SERVING, Served, ServedArm, nothing_served, write_times
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
-from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, trainings_of
+from halfstep.serve.alone import Program, arms_of, with_throughput
+from halfstep.serve.exports import batch_sizes_of, exports_of, folder_of, seeds_of, weights_of
 from halfstep.serve.process import serve_format
 from halfstep.serve.records import INPUTS, Exported, ServedTrial
+from halfstep.serve.taking import write_folders
 from halfstep.system import files
 from halfstep.tracking import backfill
 from halfstep.tracking.tracker import Tracker
 from halfstep.words.formats import KERAS
 
 _EXPORTS = ".exports"  # in the folder that a measurement is kept in
-Trainings = Mapping[tuple[str, int], Exported]  # by variant and seed
-_Graph = tuple[object, ...]
 
 
 def run(settings: Params, inputs: Snapshot | None = None) -> None:
@@ -63,11 +62,12 @@ def run(settings: Params, inputs: Snapshot | None = None) -> None:
 
 def _why_none(settings: Params) -> str | None:
     """Why nothing can be served."""
-    baseline = settings.compare.baseline
+    weights, baseline = weights_of(settings), settings.compare.baseline
     if not TaskInfo.read(TASK_INFO).can_infer:
         return "the model has no outputs for inputs alone"
-    if any(read_metrics(baseline, seed).failed for seed in settings.train.seeds):
-        return f"a training of {baseline} failed"
+    for name in dict.fromkeys((baseline, weights)):
+        if any(read_metrics(name, seed).failed for seed in settings.train.seeds):
+            return f"a training of {name} failed"
     if not batch_sizes_of(settings):
         return "serve.batch_sizes is empty"
     return None
@@ -75,90 +75,57 @@ def _why_none(settings: Params) -> str | None:
 
 def _key(settings: Params, prepared: str) -> str:
     """Digest of all that decides what is exported and timed."""
-    folders = [files.train_dir(name, seed) for name, seed in trainings_of(settings)]
-    trained = {folder.name: folder for folder in folders}
+    trained = {f"{seed}": files.train_dir(weights_of(settings), seed) for seed in seeds_of(settings)}
     inputs = repeats.inputs_of(prepared, trained, serve=settings.serve.model_dump(mode="json"))
     return repeats.measurement_key(settings, inputs, code="serve")
 
 
 def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: str) -> None:
     """Exports and times, and writes all files but the manifest."""
-    baseline, folder = settings.compare.baseline, (kept.folder / _EXPORTS).absolute()
-    threads = settings.variants[baseline].threads or fingerprint.usable_cores()
-    exported = exports_of(settings, folder, threads, prepared)
-    graphs = timed_graphs(settings, exported)
-    arms = dict(graphs.values())
-    measurement = _measured(settings, protocol, kept, exported, arms, threads, prepared) if arms else None
+    folder = (kept.folder / _EXPORTS).absolute()
+    exported = exports_of(settings, folder, prepared)
+    first = exported[settings.train.seeds[0]]
+    works = {item.format for item in first.exports} - {
+        item.format for of_one in exported.values() for item in of_one.exports if item.refusal is not None
+    }
+    baseline = settings.variants[settings.compare.baseline]
+    mine = folder_of(folder, settings.train.seeds[0])
+    program = Program(mine, mine / INPUTS, baseline.python, baseline.variables, baseline.threads)
     served = Served(
         formats=settings.serve.exported,
         batch_sizes=protocol.inference_batch_sizes,
-        weights=baseline,
-        threads=threads,
-        timed=(KERAS, *arms) if arms else (),
-        exports=tuple(
-            item if item.refusal else item.model_copy(update={"timed_as": _arm(item, graphs, settings, exported)})
-            for training_exports in exported.values()
-            for item in training_exports.exports
-        ),
+        weights=weights_of(settings),
+        exports=tuple(item for of_one in exported.values() for item in of_one.exports),
+        inputs=first.inputs,
+        outputs=first.outputs,
     )
-    _write(served, measurement, exported, folder)
-
-
-def timed_graphs(settings: Params, exported: Trainings) -> dict[_Graph, tuple[str, Export]]:
-    """What is timed, by format and graph: the name of the arm, and one file, the baseline's where it has that graph.
-
-    A latency does not depend on the values of the weights, so that a graph is timed once.
-    """
-    graphs: dict[_Graph, tuple[str, Export]] = {}
-    for (variant, _), of_one in exported.items():
-        for item in of_one.exports:
-            if item.refusal is None and (graph := _graph_of(item, settings, exported)) not in graphs:
-                is_baseline = variant == settings.compare.baseline
-                graphs[graph] = (item.format if is_baseline else f"{item.format}.{variant}", item)
-    return graphs
-
-
-def _arm(
-    item: Export, graphs: Mapping[_Graph, tuple[str, Export]], settings: Params, exported: Trainings
-) -> str | None:
-    """The arm with the times of an export; None where it has the name of its format."""
-    name, _ = graphs[_graph_of(item, settings, exported)]
-    return None if name == item.format else name
-
-
-def _graph_of(item: Export, settings: Params, exported: Trainings) -> _Graph:
-    """What decides about the latency of an export, beside the machine."""
-    entry = settings.variants[item.variant]
-    return (item.format, entry.task_path, exported[item.variant, item.seed].graph)
+    usable = [item for item in first.exports if item.format in works]
+    arms, measurement = tuple(arms_of(usable, protocol.inference_batch_sizes, program)), None
+    if arms:
+        measurement = _measured(settings, protocol, kept, first, arms, program, prepared)
+        arms = with_throughput(arms, usable, program)
+    _write(served.model_copy(update={"arms": arms}), measurement, exported, folder)
 
 
 def _measured(
     settings: Params,
     protocol: ProfileParams,
     kept: Repeats,
-    exported: Trainings,
-    arms: Mapping[str, Export],
-    threads: int,
+    first: Exported,
+    arms: Sequence[ServedArm],
+    program: Program,
     prepared: str,
 ) -> Measurement:
-    """Times the formats beside Keras, and Keras beside its second copy, in turns."""
-    baseline, seed = settings.compare.baseline, settings.train.seeds[0]
-    folder = (kept.folder / _EXPORTS).absolute()
-    keras = replace(
-        ServedTrial.of(settings, baseline, seed, prepared),
-        inputs=folder_of(folder, baseline, seed) / INPUTS,
-        threads=threads,
-        parameters=exported[baseline, seed].parameters,
-    )
+    """Times the arms beside Keras, and Keras beside its second copy, in turns."""
+    trial = ServedTrial.of(settings, settings.compare.baseline, settings.train.seeds[0], prepared)
+    keras = replace(trial, inputs=program.inputs, parameters=first.parameters)
+    in_float32 = keras.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
+    paths = {item.format: program.folder / str(item.file) for item in first.exports}
     of_files = {
-        name: replace(
-            keras,
-            format=item.format,
-            file=folder_of(folder, item.variant, item.seed) / item.path,
-            inputs=folder_of(folder, item.variant, item.seed) / INPUTS,
-            parameters=exported[item.variant, item.seed].parameters,
+        arm.name: replace(
+            keras, variant=in_float32, format=arm.format, file=paths[arm.format], served_threads=arm.threads
         )
-        for name, item in arms.items()
+        for arm in arms
     }
     trials = {KERAS: keras, **of_files, files.CONTROL: keras}
     context = runner.MeasurementContext(
@@ -167,15 +134,16 @@ def _measured(
     return runner.measure(trials, KERAS, protocol, context, kept, serve_format)
 
 
-def _write(served: Served, measurement: Measurement | None, exported: Trainings, folder: Path) -> None:
+def _write(served: Served, measurement: Measurement | None, exported: Mapping[int, Exported], folder: Path) -> None:
     """Writes `data/serve/` but its manifest: the files, what they predict, the times, and what was done."""
     shutil.rmtree(files.SERVE, ignore_errors=True)
     files.SERVE.mkdir(parents=True)
-    for name, seed in exported:
-        for part in ("models", "outputs"):
-            if (source := folder_of(folder, name, seed) / part).is_dir():
+    for number, seed in enumerate(exported):
+        for part in ("outputs",) if number else ("models", "outputs"):
+            if (source := folder_of(folder, seed) / part).is_dir():
                 shutil.copytree(source, files.SERVE / part, dirs_exist_ok=True)
     if measurement is not None:
         for name, record in measurement.records.items():
             write_times(name, summarize(name, measurement, None), record.times.calls)
+    write_folders(served, files.SERVE)
     served.write(SERVING)

@@ -31,7 +31,7 @@ from halfstep.system.private import private_folder
 from halfstep.system.supervision import die_with_parent
 
 _END_S = 2.0  # for processes that have been killed
-PRELOADED = ["halfstep.profile.worker"]  # it imports TensorFlow
+PRELOADED = "halfstep.profile.worker"  # it imports TensorFlow
 
 
 def path_of(text: str) -> Path:
@@ -42,7 +42,7 @@ def path_of(text: str) -> Path:
 # Releases of Python have its class in different modules, so that one cannot load what another one pickles.
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
-_servers: dict[tuple[frozenset[tuple[str, str]], str | None], forkserver.ForkServer] = {}
+_servers: dict[tuple[frozenset[tuple[str, str]], str | None, str], forkserver.ForkServer] = {}
 
 
 def start_process(
@@ -105,9 +105,10 @@ def _in_own_group(folder: str, target: Callable[..., None], *arguments: Any) -> 
 def start_server(
     variables: Mapping[str, str], preload: str | None = None, python: str | None = None
 ) -> forkserver.ForkServer:
-    """Starts the server of these variables and interpreter unless it runs; does not wait for its imports."""
-    server = _servers.setdefault((frozenset(variables.items()), python), forkserver.ForkServer())
-    server.set_forkserver_preload([preload] if preload else PRELOADED)
+    """Starts the server of these variables, module and interpreter unless it runs; does not wait for its imports."""
+    module = preload or PRELOADED
+    server = _servers.setdefault((frozenset(variables.items()), python, module), forkserver.ForkServer())
+    server.set_forkserver_preload([module])
     resource_tracker.ensure_running()  # it unblocks SIGINT, so it must run before SIGINT is blocked
     _create_short_temporary_folder()
     with _in_interpreter(python, variables), _sigint_blocked():

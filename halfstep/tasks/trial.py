@@ -95,6 +95,11 @@ class Trial:
         return self.known or TaskInfo.read(self.directory / TASK_INFO.name)
 
     @property
+    def preload(self) -> str | None:
+        """The module that the server of its processes imports first; None: the worker of `profile`."""
+        return None
+
+    @property
     def subject(self) -> str:
         """Names the task in messages."""
         return f"model.name = {self.model.name}" if self.task.uses_data_and_model else self.task.subject

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from halfstep.errors import TrackingError
 from halfstep.params.schema import Params
-from halfstep.results.serving import read_served
+from halfstep.results.serving import Export, ServedArm, read_served
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import finished_scores, read_metrics, saved_model
 from halfstep.system import files
@@ -87,10 +87,11 @@ def serving(tracker: Tracker, settings: Params) -> list[str]:
     if served is None:
         return []
     digest, run_ids = files.sha256_file(files.SERVE / files.MANIFEST), []  # the files were checked as they were read
-    for variant, name in served.by_row:
+    for exports, arm in served.rows:
+        variant, name = exports[0].variant, exports[0].format if arm is None else arm.name
 
-        def log(run: ActiveRun, variant: str = variant, name: str = name) -> None:
-            run_logging.log_served(run, served, variant, name, digest)
+        def log(run: ActiveRun, exports: list[Export] = exports, arm: ServedArm | None = arm) -> None:
+            run_logging.log_served(run, exports, arm, digest)
 
         run_ids.append(_found_or_logged(tracker, settings, run_logging.serving(variant, name), digest, log))
     return run_ids

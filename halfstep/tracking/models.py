@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlflow
 import numpy as np
@@ -23,7 +23,9 @@ from halfstep.tracking.active_run import ActiveRun
 if TYPE_CHECKING:
     from halfstep.tensorflow_import import keras
 
-PINNED = ("tensorflow", "keras", "numpy")  # needed to load the model
+# What is needed to load a model.
+_OF_KERAS = ("tensorflow", "keras", "numpy")
+_OF_ONNX = ("onnx", "onnxruntime", "numpy")
 _OF_DATABASE = "https://sqlalche.me/"  # ends each error of the database behind a server
 
 
@@ -49,13 +51,37 @@ def log_dataset(run: ActiveRun, images: np.ndarray, labels: np.ndarray, *, sourc
 
 def log_model(run: ActiveRun, model: keras.Model) -> None:
     """Logs the model in MLflow's own format, with its signature and pinned requirements. Imports TensorFlow."""
+    import mlflow.tensorflow
 
+    save = functools.partial(mlflow.tensorflow.save_model, model, signature=_signature(model))
+    _log(run, lambda path, entry: save(path, mlflow_model=entry, pip_requirements=_requirements(_OF_KERAS)))
+
+
+def log_onnx(run: ActiveRun, file: Path) -> None:
+    """Logs an ONNX file in MLflow's own format, which loads it with ONNX Runtime."""
+    import mlflow.onnx
+    import onnx
+
+    model = onnx.load(file)
+    needed = _requirements(_OF_ONNX)
+    _log(run, lambda path, entry: mlflow.onnx.save_model(model, path, mlflow_model=entry, pip_requirements=needed))
+
+
+def _log(run: ActiveRun, save: Callable[[str, Model], Any]) -> None:
+    """Logs the model that `save` writes to a path. Does not use MLflow's active run, which belongs to a thread."""
     created = functools.cache(lambda: _created(run.client, run.run_id))  # once, also if a later call is repeated
 
     def log() -> None:
-        model_id = _upload(run.client, run.run_id, model, created())
-        if _logged_model(run.client, run.run_id) != model_id:  # the answer to an earlier try may have been lost
-            run.client.log_outputs(run.run_id, [LoggedModelOutput(model_id, 0)])
+        logged = created()
+        entry = Model(artifact_path=logged.artifact_location, run_id=run.run_id, model_id=logged.model_id)
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            path = str(Path(folder) / "model")
+            save(path, entry)
+            run.client.log_model_artifacts(logged.model_id, path)
+        run.client.finalize_logged_model(logged.model_id, "READY")
+        if _logged_model(run.client, run.run_id) != logged.model_id:  # the answer to an earlier try may be lost
+            run.client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
 
     run.attempt(log)
 
@@ -63,22 +89,6 @@ def log_model(run: ActiveRun, model: keras.Model) -> None:
 def _created(client: mlflow.MlflowClient, run_id: str) -> LoggedModel:
     source = client.get_run(run_id)
     return client.create_logged_model(source.info.experiment_id, "model", run_id, params=source.data.params)
-
-
-def _upload(client: mlflow.MlflowClient, run_id: str, model: keras.Model, logged: LoggedModel) -> str:
-    """Logs a model, and returns its identifier. Does not use MLflow's active run, which belongs to a thread."""
-    import mlflow.tensorflow
-
-    entry = Model(artifact_path=logged.artifact_location, run_id=run_id, model_id=logged.model_id)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        path, requirements = str(Path(folder) / "model"), _requirements()
-        mlflow.tensorflow.save_model(
-            model, path, mlflow_model=entry, signature=_signature(model), pip_requirements=requirements
-        )
-        client.log_model_artifacts(logged.model_id, path)
-    client.finalize_logged_model(logged.model_id, "READY")
-    return str(logged.model_id)
 
 
 def _signature(model: keras.Model) -> ModelSignature:
@@ -102,8 +112,8 @@ def _schema(tensors: Sequence[keras.KerasTensor]) -> Schema:
     )
 
 
-def _requirements() -> list[str]:
-    return [f"{name}=={metadata.version(name)}" for name in PINNED]
+def _requirements(packages: Sequence[str]) -> list[str]:
+    return [f"{name}=={metadata.version(name)}" for name in packages]
 
 
 def _logged_model(client: mlflow.MlflowClient, run_id: str) -> str | None:

@@ -6,6 +6,7 @@ A stage calls these functions at its end, and `compare` calls them for stages th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from halfstep.results.artifact import read_array
 from halfstep.results.audit import AUDIT
 from halfstep.results.prepared import PREPARED_INFO, TEST_LABELS, PreparedInfo
 from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
-from halfstep.results.serving import Served, read_served_scores, timing_dir
+from halfstep.results.serving import Export, ServedArm, read_served_scores, timing_dir
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
 from halfstep.system import files
+from halfstep.tracking import models
 from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun
 from halfstep.tracking.tracker import RunIdentity
 from halfstep.words.escaping import markdown_text, table_text, truncated_markdown
@@ -29,6 +31,7 @@ Logger = Callable[[ActiveRun], None]
 
 GLANCE = "at_a_glance/step_time_ms"  # MLflow's comparison of runs opens on the metric that was logged first
 CONFUSION_MATRIX = "confusion_matrix.csv"
+_OF_SEVERAL = ("/p50_ms", "/p95_ms", "/p99_ms", "/cold_ms")  # percentiles of rows of several calls
 MAX_WARNINGS = 7900  # characters of a description; a tag of MLflow holds 8,000
 
 
@@ -128,35 +131,56 @@ def log_profile(run: ActiveRun, directory: Path, score_name: str, scores: Sequen
     run.mark_complete(result_sha256)
 
 
-def log_served(run: ActiveRun, served: Served, variant: str, name: str, result_sha256: str) -> None:
-    """Logs the file of the first seed, its size and the time of its export, the score, and where timed the latencies.
+def log_served(run: ActiveRun, exports: Sequence[Export], arm: ServedArm | None, result_sha256: str) -> None:
+    """Logs a format as it was timed: its folder, the size and the time of its export, the score, and the latencies.
 
     A format that refuses the model ends as FAILED, with the reason.
     """
-    exports = served.by_row[variant, name]
     first = exports[0]
-    run.params({"serve.format": first.format, "serve.weights": variant})
-    if (refusal := first.refusal) is not None:
-        run.tags({FAILURE_TAG: refusal})
-        run.describe(f"Not served: {markdown_text(refusal)}.")
+    run.params({"serve.format": first.format})
+    refusal = next((item.refusal for item in exports if item.refusal is not None), None)
+    if refusal is not None or arm is None:
+        run.tags({FAILURE_TAG: refusal or "not timed"})
+        run.describe(f"Not served: {markdown_text(refusal or 'it was not timed')}.")
         run.fail()
         run.mark_complete(result_sha256)
         return
-    if (path := timing_dir(first.arm) / SUMMARY).is_file():
-        run.metrics(ProfileSummary.read(path).metrics)
+    in_turns = ProfileSummary.read(timing_dir(arm.name) / SUMMARY).metrics
+    run.metrics(
+        {name: value for name, value in in_turns.items() if not name.endswith(_OF_SEVERAL)} | _alone_metrics(arm)
+    )
     metrics = {"file_kib": first.kib, "export_s": first.export_s, "difference": first.difference}
     run.metrics({key: value for key, value in metrics.items() if value is not None})
-    if not read_metrics(variant, first.seed).not_trained:
+    if not read_metrics(first.variant, first.seed).not_trained:
         task = TaskInfo.read(TASK_INFO)
         labels = read_array(files.PREPARED / TEST_LABELS, dimensions=1) if task.has_classes else None
-        scores = [read_served_scores(variant, item.seed, name, task, labels) for item in exports if not item.refusal]
+        scores = [read_served_scores(item.seed, first.format, task, labels) for item in exports]
         means = [
             float(example_scores.mean() if task.score_kind == "score" else example_scores[0])
             for example_scores in scores
         ]
         run.metrics(score_metrics(task.score_name, means))
-    run.artifact(files.SERVE / str(first.file), "model")
+    path = files.SERVE / str(first.file)
+    run.artifact(path.parent, "model")
+    if path.suffix == ".onnx" and find_spec("onnx"):
+        models.log_onnx(run, path)
     run.mark_complete(result_sha256)
+
+
+def _alone_metrics(arm: ServedArm) -> dict[str, float]:
+    """What was found in a process of its own, whose percentiles are of single calls."""
+    if arm.alone is None:
+        return {}
+    metrics = {"load_ms": arm.alone.load_ms, "memory/peak_mib": arm.alone.memory_mib}
+    for item in arm.alone.batches:
+        name = f"inference/b{item.batch_size}"
+        metrics |= {
+            f"{name}/first_call_ms": item.first_call_ms,
+            f"{name}/p50_ms": item.p50_ms,
+            f"{name}/p99_ms": item.p99_ms,
+            f"{name}/examples_per_s": item.examples_per_s,
+        }
+    return metrics
 
 
 def log_comparison(

@@ -12,12 +12,14 @@ import tensorflow as tf
 
 from halfstep.advise.serving import EXPORT_LINES, serving_lines, untried
 from halfstep.params.schema import Params
-from halfstep.results.comparison import Serving
-from halfstep.serve import runtimes
-from halfstep.words.formats import FORMATS, KERAS
+from halfstep.results.comparison import ServedRow, Serving
+from halfstep.serve.worker import load
+from halfstep.system.quiet import quiet
+from halfstep.words.formats import FORMATS
 from tests.advise.test_advice import comparison
 
-NAMES = [name for name in FORMATS if name != KERAS and not FORMATS[name].missing]
+ALL = [name for name, item in FORMATS.items() if item.file_of is None]
+NAMES = [name for name in EXPORT_LINES if not FORMATS[name].missing]
 
 
 def settings(*formats: str) -> Params:
@@ -28,16 +30,19 @@ def test_formats_that_were_not_tried_are_named_with_the_command() -> None:
     lines = list(serving_lines(comparison(), settings("keras", "litert")))
     assert lines[0].startswith("Serving: SavedModel, LiteRT float16")
     assert lines[1].startswith("    dvc exp run -S '++serve.formats=[keras, litert, saved_model, litert_float16")
-    assert list(serving_lines(comparison(), settings(*FORMATS))) == []
-    assert untried(settings(*FORMATS)) == []
+    assert list(serving_lines(comparison(), settings(*ALL))) == []
+    assert untried(settings(*ALL)) == []
     assert untried(settings())[:2] == ["saved_model", "litert"]
 
 
 def test_best_format_has_the_lines_that_export_to_it() -> None:
-    document = comparison().model_copy(update={"serving": Serving(weights="float32", best="litert", sentence="")})
-    lines = list(serving_lines(document, settings(*FORMATS)))
+    row = ServedRow(variant="float32", format="litert", file="data/serve/models/litert/model.tflite")
+    serving = Serving(weights="float32", best="litert", rows=(row,), sentence="")
+    document = comparison().model_copy(update={"serving": serving})
+    lines = list(serving_lines(document, settings(*ALL)))
     assert lines[0] == "To export your own model to LiteRT, as is advised:"
-    assert lines[-1] == '    model.export("model.tflite", format="litert")'
+    assert lines[-2] == '    model.export("model.tflite", format="litert")'
+    assert lines[-1] == "How it is loaded and called: data/serve/models/litert/README.md"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,8 +54,8 @@ def test_lines_export_a_model_that_predicts_as_keras_does(
     inputs = keras.Input((6,), name="x0")
     model = keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(inputs))
     known = {"model": model, "tf": tf, "pathlib": pathlib, "x_train": x_train}
-    with runtimes.quiet():
+    with quiet():
         exec("\n".join(EXPORT_LINES[name]), known)
-        (path,) = (entry for entry in tmp_path.iterdir() if name == "saved_model" or entry.is_file())
-        (predicted,) = runtimes.load(name, path, 1)([x_train[:5]])
+        (path,) = (entry for entry in tmp_path.iterdir() if entry.suffix == FORMATS[name].suffix)
+        (predicted,) = load(name, path).predictor([x_train[:5]])([x_train[:5]])
     np.testing.assert_allclose(predicted, model(x_train[:5]), atol=0.02 if "int8" in name else 1e-3)

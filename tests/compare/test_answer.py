@@ -129,9 +129,9 @@ def test_inference_is_the_best_format_or_else_the_precision(comparison: Judging)
     assert half.endswith(" at batch 32; at 1 not")
     quality = document.candidates["mixed_bfloat16"].quality_same_weights
     served = answer_of(_with_best(mixed, quality))
-    assert served.inference == "yes: float32 as LiteRT, 59.4× Keras (56.1 to 63.2), accuracy the same"
+    assert served.inference == "yes: float32 as LiteRT, 60× Keras (56 to 63), accuracy the same"
     assert answer_of(_with_best(mixed)).inference == (
-        "faster: float32 as LiteRT, 59.4× Keras (56.1 to 63.2); accuracy not measured"
+        "faster: float32 as LiteRT, 60× Keras (56 to 63); accuracy not measured"
     )
 
 

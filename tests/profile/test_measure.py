@@ -57,7 +57,7 @@ def of_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("workers")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER, str(folder))
-        patch.setattr(fork_server, "PRELOADED", [fake_worker.__name__])
+        patch.setattr(fork_server, "PRELOADED", fake_worker.__name__)
         patch.setattr(runner, "stop_servers", lambda: None)
         yield folder
         fork_server.stop_servers()

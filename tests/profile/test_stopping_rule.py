@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -121,6 +123,26 @@ def test_wide_interval_far_below_what_is_required_ends_a_measure(candidate_ms: f
     stopping_rule = measured({"float32": 30.0, "mixed_bfloat16": candidate_ms}, 3, noise=0.2)
     assert {ending.ended_by for ending in stopping_rule.endings.values()} == ({"decided"} if ends else set())
     assert stopping_rule.has_open is not ends
+
+
+SERVED = replace(TARGET, trains=False)
+
+
+@pytest.mark.parametrize(
+    ("format_ms", "target", "ends"), [(0.5, SERVED, True), (5.0, SERVED, False), (0.5, TARGET, False)]
+)
+def test_format_that_is_far_beyond_what_is_required_ends_after_two_repeats(
+    format_ms: float, target: Target, ends: bool
+) -> None:
+    """20×, and not 2×, which is too near; and no training, whose first look is after three repeats."""
+    stopping_rule = measured({"float32": 10.0, "litert": format_ms}, 2, target=target)
+    assert stopping_rule.has_open is not ends
+    assert {ending.repeats for ending in stopping_rule.endings.values()} == ({2} if ends else set())
+    assert {ending.confidence for ending in stopping_rule.endings.values()} == ({INTERIM_CONFIDENCE} if ends else set())
+
+
+def test_wide_interval_far_beyond_what_is_required_goes_on() -> None:
+    assert measured({"float32": 10.0, "litert": 0.5}, 2, noise=0.8, target=SERVED).has_open
 
 
 def test_precision_counts_for_the_factor_of_the_precision_too() -> None:

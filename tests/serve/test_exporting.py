@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,9 +16,10 @@ from halfstep.params.schema import DataParams, ModelParams, TaskParams, TrainPar
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.results.serving import Export, outputs_file
 from halfstep.results.training import MODEL, correct
-from halfstep.serve import runtimes
-from halfstep.serve.exporting import _Exporter, _reason, export
+from halfstep.serve.exporting import _reason, export
 from halfstep.serve.records import INPUTS, Exported, Request
+from halfstep.serve.worker import load
+from halfstep.serve.writing import Writer
 from halfstep.stats.scores import score_change
 from halfstep.system import files
 from halfstep.tasks import building
@@ -74,7 +74,6 @@ def request(folder: Path, target: Path, policy: str, formats: tuple[str, ...]) -
         folder=target,
         formats=formats,
         examples=3,
-        threads=1,
     )
 
 
@@ -99,7 +98,7 @@ def test_files_of_all_formats_are_written(exported: dict[str, tuple[Exported, Pa
     assert [item.refusal for item in exports.values()] == [None] * 5
     for name, item in exports.items():
         assert (target / str(item.file)).exists(), name
-        assert str(item.file).endswith(f"{name}{FORMATS[name].suffix}")
+        assert item.file == f"models/{name}/model{FORMATS[name].suffix}"
         assert item.kib is not None
         assert item.export_s is not None
     assert exports["litert_int8"].kib < exports["litert"].kib  # type: ignore[operator]
@@ -120,7 +119,7 @@ def test_weights_are_those_of_the_training_and_not_new_ones(
     saved = keras.models.load_model(folder / "trained-float32" / MODEL)
     pixels = np.load(files.PREPARED / "test_images.npy")
     expected = np.asarray(saved(pixels, training=False))
-    np.testing.assert_allclose(np.load(target / outputs_file("float32", 0, "litert")), expected, atol=1e-5)
+    np.testing.assert_allclose(np.load(target / outputs_file(0, "litert")), expected, atol=1e-5)
 
 
 def test_what_was_trained_in_16_bits_is_exported_in_float32(exported: dict[str, tuple[Exported, Path]]) -> None:
@@ -135,9 +134,10 @@ def test_runtime_takes_batches_of_any_size(exported: dict[str, tuple[Exported, P
         inputs = [stored[name] for name in stored.files]
     assert [array.shape for array in inputs] == [(3, 8, 8, 3)]
     for item in record.exports:
-        predict = runtimes.load(item.format, target / str(item.file), 1)
+        runtime = load(item.format, target / str(item.file))
         for size in (1, 5, 1):
-            (outputs,) = predict([np.resize(inputs[0], (size, 8, 8, 3))])
+            given = [np.resize(inputs[0], (size, 8, 8, 3))]
+            (outputs,) = runtime.predictor(given)(given)
             assert outputs.shape == (size, 4)
             assert outputs.dtype == np.float32
 
@@ -161,35 +161,16 @@ def test_ranges_of_int8_from_other_data_than_those_of_the_training_cost_quality_
 
     def outcome(target: Path) -> str:
         target.mkdir()
-        asked = Request(trained, target, ("saved_model", "litert_int8_full"), 3, 1)
+        asked = Request(trained, target, ("saved_model", "litert_int8_full"), 3)
         assert [item.refusal for item in export(trial(), asked).exports] == [None, None]
-        scores = [correct(np.load(target / outputs_file("float32", 0, name)), true)[None] for name in asked.formats]
+        scores = [correct(np.load(target / outputs_file(0, name)), true)[None] for name in asked.formats]
         assert scores[0].mean() > 0.9
         return score_change(*scores).outcome(0.01)
 
     assert outcome(tmp_path / "training data") == "shown"
     noise = np.random.default_rng(0).integers(0, 4, (200, *pixels.shape[1:]), dtype=np.uint8)
-    monkeypatch.setattr(_Exporter, "_examples", lambda _: iter([{"x0": image[None]} for image in noise]))
+    monkeypatch.setattr(Writer, "_examples", lambda _: iter([{"x0": image[None]} for image in noise]))
     assert outcome(tmp_path / "dark noise") == "refuted"
-
-
-@pytest.mark.parametrize("named", [True, False], ids=["dictionary", "list"])
-@pytest.mark.parametrize("name", ["saved_model", "litert", "onnx", "openvino"])
-def test_outputs_have_the_order_of_the_model(name: str, named: bool, tmp_path: Path) -> None:
-    """Twelve outputs of equal shape: names in a dictionary are no numbers, and the tenth number is no second one."""
-    if FORMATS[name].missing:
-        pytest.skip(f"{FORMATS[name].label} is not installed")
-    inputs = keras.Input((4,), name="x0")
-    outputs = [keras.layers.Dense(2)(inputs) for _ in range(12)]
-    made = keras.Model(inputs, {f"out_{7 * k % 12}": leaf for k, leaf in enumerate(outputs)} if named else outputs)
-    x = np.random.default_rng(0).random((3, 4), np.float32)
-    exporter = _Exporter(SimpleNamespace(model=made, inputs=lambda rows: x[:rows]), [x], tmp_path)  # type: ignore[arg-type]
-    path = tmp_path / f"made{FORMATS[name].suffix}"
-    with runtimes.quiet():
-        exporter.write(name, path)
-        predictions = runtimes.load(name, path, 1)([x])
-    for mine, wanted in zip(predictions, keras.tree.flatten(made(x)), strict=True):
-        np.testing.assert_allclose(mine, wanted, atol=1e-3)
 
 
 def test_layer_with_a_type_of_its_own_is_refused_by_its_name(folder: Path) -> None:
@@ -230,4 +211,6 @@ def test_weights_that_are_not_loaded_are_noticed(folder: Path, monkeypatch: pyte
     ids=["LiteRT", "ONNX Runtime", "OpenVINO", "another", "nothing"],
 )
 def test_reason_of_a_runtime_is_one_line_without_its_places(message: str, said: str) -> None:
-    assert _reason(RuntimeError(message)) == said
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, keras.layers.Dense(1, name="last")(inputs))
+    assert _reason(RuntimeError(message), model) == said

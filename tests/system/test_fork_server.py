@@ -14,7 +14,7 @@ import pytest
 from halfstep.prepare import trying
 from halfstep.system import fork_server
 
-MODULES = [*fork_server.PRELOADED, trying._PROGRAM]
+MODULES = [fork_server.PRELOADED, trying._PROGRAM]
 THREADS = """
 import importlib, sys
 from pathlib import Path
