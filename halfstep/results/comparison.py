@@ -22,7 +22,6 @@ from halfstep.results.profile import Configuration, Protocol, Setting
 from halfstep.results.serving import Alone, ExportedFile, ServedArm, in_float32
 from halfstep.results.task import TaskInfo
 from halfstep.system import files
-from halfstep.words.formats import served_label
 from halfstep.words.outcomes import Outcome, Side, side_of
 from halfstep.words.text import TRAIN, end_text, ms_text, number_text
 
@@ -618,8 +617,8 @@ class ServedRow(ExportedFile):
 
     @property
     def label(self) -> str:
-        """As people say it, such as `ONNX Runtime, 1 thread`."""
-        return served_label(self.format, self.threads)
+        """As people say it, with the number of threads."""
+        return ServedArm(format=self.format, threads=self.threads).label
 
     @property
     def is_good(self) -> bool:

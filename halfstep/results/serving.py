@@ -149,6 +149,12 @@ class ServedArm(Record):
         """Of its times, such as `onnx` or `onnx.1-thread`."""
         return f"{self.format}{'' if self.threads is None else f'.{self.threads}-thread'}"
 
+    @property
+    def label(self) -> str:
+        """As people say it, such as `ONNX Runtime, 1 thread`."""
+        threads = "" if self.threads is None else f", {self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"{FORMATS[self.format].label}{threads}"
+
 
 class Served(Document):
     """`serving.json`: what was exported, and what was timed.

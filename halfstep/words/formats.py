@@ -55,11 +55,6 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
-def served_label(name: str, threads: int | None = None) -> str:
-    """A format with the number of threads, as people say it: `ONNX Runtime`, or `ONNX Runtime, 1 thread`."""
-    return FORMATS[name].label + ("" if threads is None else f", {threads} thread{'s' if threads > 1 else ''}")
-
-
 def precision_of(name: str) -> str | None:
     """The precision in which the runtime is told to compute; None for those that have one only."""
     return {"openvino": "float32", "openvino_bfloat16": "bfloat16", "openvino_float16": "float16"}.get(name)
