@@ -128,7 +128,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """An `.xml` file on the CPU, by default with all cores, and in the type that this CPU is fastest in."""
+    """An `.xml` file on the CPU, by default with all cores, and in the type that OpenVINO chooses."""
 
     device = "CPU"
 
@@ -153,14 +153,13 @@ class OpenVino:
     def predictor(self, inputs: Arrays) -> Call:
         """What predicts inputs of these shapes."""
         compiled, given = self._compiled, [self._compiled.inputs.index(port) for port in self._ports]
-        named = {
-            name: number
+        named = [
+            (name, number)
             for number, port in enumerate(compiled.outputs)
-            for name in port.get_names()
-            if _NAMED_OUTPUT.fullmatch(name)
-        }
+            for name in sorted(filter(_NAMED_OUTPUT.fullmatch, port.get_names()))[:1]
+        ]
         # Outputs of other names are ends inside of the model, as of a causal mask.
-        wanted = [named[name] for name in _in_order(named, str)] or range(len(compiled.outputs))
+        wanted = [number for _, number in _in_order(named, lambda one: one[0])] or range(len(compiled.outputs))
         order = None if given == sorted(given) else np.argsort(given)
 
         def call(inputs: Arrays) -> list[NDArray[Any]]:

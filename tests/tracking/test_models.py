@@ -12,8 +12,9 @@ from mlflow import MlflowClient
 from halfstep.params.schema import Params, TrackingParams
 from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import ActiveRun
-from halfstep.tracking.models import log_dataset, log_model
+from halfstep.tracking.models import log_dataset, log_model, log_onnx
 from halfstep.tracking.tracker import Tracker
+from halfstep.words.formats import FORMATS
 from tests.faults.servers import mlflow_server
 
 PARAMS = Params()
@@ -41,6 +42,26 @@ def test_model_is_logged_with_its_inputs_and_outputs(client: MlflowClient) -> No
     inputs = {"words": np.arange(6, dtype=np.int32).reshape(2, 3), "age": np.ones((2, 1), np.float32)}
     expected = np.asarray(model(inputs), np.float32)
     assert np.asarray(loaded.predict(inputs), np.float32) == pytest.approx(expected, rel=1e-2)
+
+
+def test_onnx_file_is_logged_as_a_model_that_predicts(client: MlflowClient, tmp_path: Path) -> None:
+    import keras
+    import mlflow
+
+    if FORMATS["onnx"].missing:
+        pytest.skip("ONNX Runtime is not installed")
+    inputs = keras.Input((3,), name="x0")
+    model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+    x = np.random.default_rng(0).random((2, 3), np.float32)
+    expected = np.asarray(model(x))
+    model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    with Tracker(PARAMS.tracking).run(run_logging.serving("float32", "onnx"), PARAMS) as run:
+        log_onnx(run, tmp_path / "model.onnx")
+    outputs = client.get_run(run.run_id).outputs
+    assert outputs is not None
+    (logged,) = outputs.model_outputs
+    (found,) = mlflow.pyfunc.load_model(f"models:/{logged.model_id}").predict(x).values()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_trainings_that_start_at_once_all_have_their_data_set(project: Path) -> None:
