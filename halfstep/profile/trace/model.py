@@ -89,6 +89,34 @@ class Operation(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Idle:
+    """What a GPU waited for: means over the steps of the GPU with the longest ones, in milliseconds.
+
+    A step is the time from its first kernel to the first one of the next step. `busy_ms` is its time in kernels, and
+    the others are the times without one, by cause (`trace.idle`); together they are the step.
+    """
+
+    step_ms: float
+    busy_ms: float
+    copy_ms: float
+    launch_ms: float
+    host_ms: float
+    input_ms: float
+    other_ms: float
+
+    def metrics(self) -> dict[str, float]:
+        """By their names in MLflow, where the parts that xprof knows on a CPU have its names."""
+        return {
+            "profiler/idle_ms": self.step_ms - self.busy_ms,
+            "profiler/kernel_launch_ms": self.launch_ms,
+            "profiler/host_compute_ms": self.host_ms,
+            "profiler/input_ms": self.input_ms,
+            "profiler/copy_wait_ms": self.copy_ms,
+            "profiler/idle_other_ms": self.other_ms,
+        }
+
+
+@dataclass(frozen=True)
 class Trace:
     """A profiler trace as numbers.
 
@@ -103,6 +131,7 @@ class Trace:
         device_count: GPUs in the trace, of all its hosts; None without a GPU.
         marked_steps: steps that the operations and kernels are of: also those at the ends, which the profiler may drop
             from `steps`; 0 if the trace has no step markers.
+        idle: what a GPU waited for; None without one, or where the trace does not show it.
     """
 
     device_type: str
@@ -115,10 +144,12 @@ class Trace:
     device_count: int | None = None
     marked_steps: int = 0
     warnings: tuple[str, ...] = ()
+    idle: Idle | None = None
 
     def metrics(self) -> dict[str, float]:
         """The metrics that apply, by their name in MLflow. Times are means over the steps."""
-        values = {**self._step_metrics(), **self._compute_metrics()}
+        waits = {} if self.idle is None else self.idle.metrics()
+        values = {**waits, **self._step_metrics(), **self._compute_metrics()}
         if self.xprof_16bit_percent is not None:
             values["profiler/compute_16bit_percent_xprof"] = self.xprof_16bit_percent
         if self.xprof_32bit_percent is not None:

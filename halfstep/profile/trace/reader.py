@@ -68,6 +68,7 @@ def read_trace(path: Path, graph_dtypes: Mapping[str, str] | None = None, timeou
         xprof_32bit_percent=claimed.get(32),
         device_count=_device_count(conversion),
         marked_steps=max(conversion.scan.marked_steps, len(steps)),
+        idle=conversion.idle,
     )
     return notes(trace, conversion, warnings, has_graph=bool(graph_dtypes))
 

@@ -55,10 +55,10 @@ def host_threads(planes: Sequence[Any]) -> list[list[Segment]]:
 
 def gpu_streams(planes: Sequence[Any]) -> list[list[Segment]]:
     """What each stream of the GPUs ran, in order: kernels, and copies, which have no operation of the graph."""
-    streams = [(plane, line) for plane in planes for line in _streams(plane)]
-    compiled = [program for plane in planes for program in programs(plane)] if streams else []
+    lines = [(plane, line) for plane in planes for line in streams(plane)]
+    compiled = [program for plane in planes for program in programs(plane)] if lines else []
     known, dtypes = instructions(compiled), fusion_dtypes(compiled)
-    return [_kernels(plane, line, known, dtypes) for plane, line in streams]
+    return [_kernels(plane, line, known, dtypes) for plane, line in lines]
 
 
 def computing_gpus(planes: Iterable[Any]) -> int:
@@ -68,10 +68,11 @@ def computing_gpus(planes: Iterable[Any]) -> int:
 
 def _names_of_kernels(plane: Any) -> set[str]:
     names = names_of(plane.event_metadata)
-    return {names.get(event.metadata_id, "") for line in _streams(plane) for event in line.events}
+    return {names.get(event.metadata_id, "") for line in streams(plane) for event in line.events}
 
 
-def _streams(plane: Any) -> list[Any]:
+def streams(plane: Any) -> list[Any]:
+    """The streams of a GPU; none of another plane."""
     return [line for line in plane.lines if line.name.startswith(_STREAM)] if plane.name.startswith(_GPU) else []
 
 

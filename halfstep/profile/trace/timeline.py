@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from halfstep.errors import TraceError
 from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.segments import HOST, Segment, gpu_streams, host_threads, innermost
-from halfstep.profile.trace.xspace import parse, span
+from halfstep.profile.trace.xspace import marker_spans, parse
 
-_MARKER = b"train"
 _PS_PER_MS = 1e9
 
 
@@ -53,7 +51,7 @@ def traced_steps(path: Path, turns: Sequence[int] = ()) -> list[TracedStep]:
     """
     planes = parse(path).planes
     host = next((plane for plane in planes if plane.name == HOST), None)
-    markers = [] if host is None else sorted(_markers(host))
+    markers = [] if host is None else sorted(marker_spans(host))
     if host is None or len(markers) < 2:
         raise TraceError(f"the trace has {len(markers)} marked steps; at least 2 are needed")
     starts = [start for start, _ in markers[1:]]
@@ -77,16 +75,6 @@ def _step(segments: Sequence[Segment], length_ps: int) -> TracedStep:
     shares_ps, busy_ps = _shared(segments)
     shares_ms = {operation: share / _PS_PER_MS for operation, share in shares_ps.items()}
     return TracedStep(length_ps / _PS_PER_MS, shares_ms, (length_ps - busy_ps) / _PS_PER_MS)
-
-
-def _markers(plane: Any) -> Iterator[tuple[int, int]]:
-    """Start and end of each step marker."""
-    names = {entry.key for entry in plane.event_metadata if entry.value.name == _MARKER}
-    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
-    for line in plane.lines:
-        for event in line.events:
-            if event.metadata_id in names and any(stat.metadata_id in numbers for stat in event.stats):
-                yield span(line, event)
 
 
 def _shared(segments: Iterable[Segment]) -> tuple[dict[Operation, float], int]:

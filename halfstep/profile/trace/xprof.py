@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from halfstep.errors import TraceError
+from halfstep.profile.trace.idle import idle_of
 from halfstep.profile.trace.locate import SUFFIX
-from halfstep.profile.trace.model import Operation
+from halfstep.profile.trace.model import Idle, Operation
 from halfstep.profile.trace.segments import computing_gpus, gpu_streams, host_threads, totals
 from halfstep.profile.trace.xspace import Scan, parse, scan, without_loops
 from halfstep.system.commands import run_program
@@ -50,6 +51,7 @@ class Conversion:
         computing_gpus: number of GPUs that ran a kernel.
         peak_bytes: peak of the memory in use during the trace, the highest of all hosts, by allocator.
         scan: what was read from the trace itself.
+        idle: what a GPU waited for; None without one, or where the trace does not show it.
     """
 
     overview: Overview
@@ -58,6 +60,7 @@ class Conversion:
     computing_gpus: int
     peak_bytes: dict[str, int]
     scan: Scan
+    idle: Idle | None = None
 
 
 def convert(paths: Sequence[Path], timeout_s: float) -> Conversion:
@@ -81,6 +84,7 @@ def convert(paths: Sequence[Path], timeout_s: float) -> Conversion:
     document["scan"] = Scan(**fields)
     document["operations"] = [Operation(*values) for values in document["operations"]]
     document["overview"] = Overview(**document["overview"])
+    document["idle"] = Idle(**document["idle"]) if document["idle"] else None
     document["host_overviews"] = [Overview(**overview) for overview in document["host_overviews"]]
     return Conversion(**document)
 
@@ -114,6 +118,7 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
     spaces = {path: parse(path) for path in paths}  # first, because xprof may crash on a truncated file
     scanned = scan({path.name: space for path, space in spaces.items()})
     planes = [plane for space in spaces.values() for plane in space.planes]
+    idle = idle_of(planes)
     operations, gpus = totals([*host_threads(planes), *gpu_streams(planes)]), computing_gpus(planes)
     for path, space in spaces.items():
         if (content := without_loops(space)) is not None:
@@ -133,6 +138,7 @@ def _convert_here(paths: list[Path]) -> dict[str, Any]:
         "computing_gpus": gpus,
         "peak_bytes": peaks,
         "scan": asdict(scanned),
+        "idle": asdict(idle) if idle else None,
     }
 
 

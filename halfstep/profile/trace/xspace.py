@@ -51,6 +51,7 @@ _FIELDS: Fields = {
 _XSPACE = message_class("XSpace", "halfstep.profiler", _FIELDS)
 _PROGRAMS, _PROGRAM = b"/host:metadata", b"Hlo Proto"
 _MARKERS = (b"train", b"test", b"TraceContext")  # how the names of the events begin that xprof takes as steps
+_TRAINING = b"train"  # the name of the markers of this project
 _ITERATION = b"iter_num"  # the iteration of the loop that the executor of a graph was in; 0 outside loops
 
 
@@ -161,6 +162,16 @@ def _markers_ms(plane: Any) -> tuple[float, ...]:
     events = [event for line in plane.lines for event in line.events if event.metadata_id in names]
     marked = [event for event in events if any(stat.metadata_id in numbers for stat in event.stats)]
     return tuple(event.duration_ps / 1e9 for event in sorted(marked, key=lambda event: event.offset_ps))
+
+
+def marker_spans(plane: Any) -> Iterator[tuple[int, int]]:
+    """Start and end of each marker of a training step of a host, in picoseconds."""
+    names = {entry.key for entry in plane.event_metadata if entry.value.name == _TRAINING}
+    numbers = {entry.key for entry in plane.stat_metadata if entry.value.name == b"step_num"}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id in names and any(stat.metadata_id in numbers for stat in event.stats):
+                yield span(line, event)
 
 
 def programs(plane: Any) -> Iterator[bytes]:

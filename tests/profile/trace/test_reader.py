@@ -122,7 +122,7 @@ def test_gpu_trace_is_read_completely(xspaces: ModuleType, save: Save) -> None:
     assert metrics["profiler/device_compute_ms"] == pytest.approx(0.48)
     assert metrics["profiler/other_ms"] == pytest.approx(0.06)
     assert metrics["profiler/device_to_device_ms"] == 0  # measured
-    assert "profiler/kernel_launch_ms" not in metrics  # xprof does not look at the host where there is a GPU
+    assert metrics["profiler/kernel_launch_ms"] > 0  # from the launches: xprof looks at no host where there is a GPU
     assert metrics["profiler/step_time_ms_median"] == pytest.approx(0.54)
     assert metrics["profiler/step_time_ms_sd"] == pytest.approx(0)
     assert metrics["memory/peak_mib"] == 3
