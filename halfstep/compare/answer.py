@@ -138,12 +138,15 @@ def _inference(comparison: Comparison) -> str | None:
         for measure in dict.fromkeys(key for item in comparison.candidates.values() for key in item.speedups)
         if measure != TRAIN and not comparison.is_void(measure) and (ranked := _ranked(comparison, measure))
     }
+    undecided = _undecided_format(comparison)
     if not best:
         was_timed = any(measure != TRAIN for item in comparison.candidates.values() for measure in item.speedups)
-        return _DISTURBED if was_timed else None
+        return undecided or (_DISTURBED if was_timed else None)
     verdicts = {measure: comparison.candidates[name].verdicts[measure] for measure, name in best.items()}
     measure = min(best, key=lambda at: _ORDER.index(verdicts[at]))
     name, verdict = best[measure], verdicts[measure]
+    if verdict not in _GOOD and undecided is not None:
+        return undecided
     speedup = comparison.candidates[name].speedups[measure]
     measured = f"{_short(name, comparison)} {ratio_text(speedup)} at batch {batch_size_of(measure)}"
     words = {"adopt": "yes: ", "faster": "faster: ", "inconclusive": "not decided: "}
@@ -152,6 +155,24 @@ def _inference(comparison: Comparison) -> str | None:
         return f"no: {measured}, but {_otherwise(comparison.candidates[name], measure, comparison)}"
     only = f"; at {joined(others)} not" if others and verdict in _GOOD else ""
     return f"{words.get(verdict, f'no: keep {comparison.baseline}. ')}{measured}{only}"
+
+
+def _undecided_format(comparison: Comparison) -> str | None:
+    """The fastest format that is faster, of which the score is not shown to be the same; None without one."""
+    serving = comparison.serving
+    if serving is None or not serving.measures:
+        return None
+    found = {
+        row.label: latency
+        for row in serving.judged_rows
+        if row.verdict == "inconclusive" and row.quality is not None and row.quality.outcome == "not established"
+        if (latency := row.timed[serving.measures[0]]).low > comparison.min_speedup
+    }
+    if not found:
+        return None
+    label = max(found, key=lambda name: found[name].ratio)
+    times = large_ratio_text(found[label]).replace("×", "× Keras", 1)
+    return f"not decided: {serving.weights} as {label}, {times}, {_score(comparison)} not shown to be the same"
 
 
 def _questions(comparison: Comparison) -> list[OpenQuestion]:

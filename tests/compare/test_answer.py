@@ -16,6 +16,7 @@ from halfstep.compare.report.terminal import answer_text
 from halfstep.results.comparison import (
     Candidate,
     Comparison,
+    Latency,
     OpenQuestion,
     Quality,
     Ratio,
@@ -133,6 +134,34 @@ def test_inference_is_the_best_format_or_else_the_precision(comparison: Judging)
     assert answer_of(_with_best(mixed)).inference == (
         "faster: float32 as LiteRT, 60× Keras (56 to 63); accuracy not measured"
     )
+
+
+def test_format_that_is_faster_but_not_shown_to_keep_the_score_is_not_decided(comparison: Judging) -> None:
+    """40 times as fast is no `no`, also where the test set is too small for the margin."""
+    document = document_of(comparison)
+    quality = document.candidates["mixed_bfloat16"].quality_same_weights
+    assert quality is not None
+    latency = {"inference_b1": Latency(value=39.2, low=37.9, high=40.7, time_ms=0.011)}
+    row = ServedRow(
+        variant="float32",
+        format="litert",
+        latency=latency,
+        verdict="inconclusive",
+        quality=quality.model_copy(update={"outcome": "not established"}),
+    )
+    serving = Serving(weights="float32", measures=("inference_b1",), rows=(row,), sentence="")
+
+    def inference(first: Verdict, row_of: ServedRow = row) -> str | None:
+        whole = _with_inference(document, first, "reject")
+        rows = serving.model_copy(update={"rows": (row_of,)})
+        return answer_of(whole.model_copy(update={"serving": rows})).inference
+
+    assert inference("reject") == (
+        "not decided: float32 as LiteRT, 40× Keras (38 to 41), accuracy not shown to be the same"
+    )
+    assert str(inference("adopt")).startswith("yes: bfloat16")
+    losing = row.model_copy(update={"verdict": "reject", "quality": quality})
+    assert not str(inference("reject", losing)).startswith("not decided: float32 as LiteRT")
 
 
 def test_reports_begin_with_the_answer_and_the_terminal_ends_with_it(comparison: Judging) -> None:
