@@ -23,6 +23,7 @@ _INT8 = (
     "converter.inference_input_type = converter.inference_output_type = tf.int8",
 )
 _FLOAT16 = "converter.target_spec.supported_types = [tf.float16]"
+_FROM_ONNX = ('openvino.save_model(openvino.convert_model("model.onnx"), "model.xml", compress_to_fp16=False)',)
 # What writes a Keras `model`, by format; `x_train` are training examples.
 EXPORT_LINES = {
     "saved_model": ('model.export("saved_model")',),
@@ -74,6 +75,8 @@ def serving_lines(comparison: Comparison, settings: Params) -> Iterator[str]:
         yield '    model = build(); model.load_weights("model.weights.h5")  # of the training, in any precision'
         if "unrolled" in (row.note or ""):
             yield "    for layer in model.layers: layer.unroll = True  # of the recurrent layers"
-        yield from (f"    {line}" for line in EXPORT_LINES[FORMATS[row.format].file_of or row.format])
+        name = FORMATS[row.format].file_of or row.format
+        lines = (*EXPORT_LINES["onnx"], *_FROM_ONNX) if "ONNX" in (row.note or "") else EXPORT_LINES[name]
+        yield from (f"    {line}" for line in lines)
     if row is not None and row.file is not None:
         yield f"How it is loaded and called: {Path(row.file).parent / 'README.md'}"

@@ -45,7 +45,7 @@ class Writer:
         self._signature = [keras.tree.pack_sequence_as(self.structure, specs)]
         self._recurrent = [layer for layer in task.model._flatten_layers() if hasattr(layer, "unroll")]
         self._saved: dict[bool, Path] = {}
-        self.calibrated = ""
+        self.calibrated, self._keeps_loops = "", False  # loops of the file of OpenVINO
 
     def write(self, name: str, path: Path) -> Runtime:
         """Writes the model to a file, or for a SavedModel to a folder, and loads it."""
@@ -60,8 +60,7 @@ class Writer:
         elif name == "onnx":
             self._write_onnx(path)
         elif name == "openvino":
-            with self._unrolled():
-                self._export(path, name)
+            self._write_openvino(path)
         else:
             path.write_bytes(self._litert(name))
         return load(name, path)
@@ -69,7 +68,9 @@ class Writer:
     def note(self, name: str) -> str | None:
         """What was done so that the format takes the model."""
         notes = [f"calibrated on {self.calibrated}"] if name == "litert_int8_full" else []
-        if name.startswith(("litert", "openvino")) and self._recurrent:
+        if self._recurrent and name == "openvino" and self._keeps_loops:
+            notes.append("converted from its ONNX file")
+        elif self._recurrent and name.startswith(("litert", "openvino")):
             notes.append("recurrent layers are unrolled")
         if FORMATS[name].suffix == ".keras":
             notes.append("Keras quantizes Dense, EinsumDense and Embedding alone")
@@ -123,6 +124,24 @@ class Writer:
             return
         graph, inputs, outputs, *_ = tf_loader.from_saved_model(str(self._saved_model(unrolled=False)), None, None)
         convert.from_graph_def(graph, input_names=inputs, output_names=outputs, output_path=str(path))
+
+    def _write_openvino(self, path: Path) -> None:
+        """As Keras exports it; with recurrent layers from the ONNX file, whose loops it runs faster than unrolled ones.
+
+        Some loops cannot be converted, such as those of masks.
+        """
+        if self._recurrent:
+            with contextlib.suppress(Exception):
+                import openvino
+
+                self._write_onnx(self._scratch / "model.onnx")
+                converted = openvino.convert_model(self._scratch / "model.onnx")
+                openvino.save_model(converted, path, compress_to_fp16=False)
+                load("openvino", path)
+                self._keeps_loops = True
+                return
+        with self._unrolled():
+            self._export(path, "openvino")
 
     def _litert(self, name: str) -> bytes:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(self._saved_model(unrolled=True)))

@@ -45,6 +45,14 @@ def test_best_format_has_the_lines_that_export_to_it() -> None:
     assert lines[-1] == "How it is loaded and called: data/serve/models/litert/README.md"
 
 
+def test_file_that_was_converted_has_the_lines_of_both_formats() -> None:
+    note = "converted from its ONNX file"
+    row = ServedRow(variant="float32", format="openvino", file="data/serve/models/openvino/model.xml", note=note)
+    serving = Serving(weights="float32", best="openvino", rows=(row,), sentence="")
+    lines = "\n".join(serving_lines(comparison().model_copy(update={"serving": serving}), settings(*ALL)))
+    assert lines.index("convert.from_graph_def") < lines.index("openvino.save_model")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_export_a_model_that_predicts_as_keras_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -78,6 +78,21 @@ def test_outputs_have_the_order_of_the_model(name: str, named: bool, tmp_path: P
         np.testing.assert_allclose(mine, wanted, atol=1e-3)
 
 
+def test_openvino_keeps_the_loops_that_it_can_convert(tmp_path: Path) -> None:
+    if FORMATS["openvino"].missing or FORMATS["onnx"].missing:
+        pytest.skip("OpenVINO or ONNX Runtime is not installed")
+    made = {
+        name: writer(model, models.inputs_of(model), tmp_path / name)
+        for name, model in (("LSTM", models.sequence(keras.layers.LSTM(4))), ("masked", models.masked()))
+    }
+    with quiet():
+        for name, one in made.items():
+            one.write("openvino", tmp_path / name / "model.xml")
+    assert made["LSTM"].note("openvino") == "converted from its ONNX file"
+    assert made["masked"].note("openvino") == "recurrent layers are unrolled"
+    assert made["LSTM"].note("litert") == "recurrent layers are unrolled"
+
+
 def test_sequence_that_is_too_long_is_refused_by_the_layer(tmp_path: Path) -> None:
     model = models.sequence(keras.layers.LSTM(2, name="memory"), steps=MOST_STEPS + 1)
     with pytest.raises(TaskError, match=f"layer memory runs over {MOST_STEPS + 1} steps"):
