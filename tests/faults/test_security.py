@@ -56,8 +56,10 @@ def test_pictures_are_opened_only_in_listed_formats(root: Path) -> None:
 
 
 def test_report_escapes_its_texts(root: Path) -> None:
-    environments = [keywords for _, name, keywords in calls(root) if name.split(".")[-1] == "Environment"]
-    assert environments
+    made = [keywords for _, name, keywords in calls(root) if name.split(".")[-1] == "Environment"]
+    # The README of a served folder is Markdown, in which only names of halfstep's own stand.
+    environments = [keywords for keywords in made if "halfstep.serve" not in keywords["loader"]]
+    assert len(environments) == len(made) - 1 > 0
     assert [
         keywords for keywords in environments if keywords.get("autoescape") not in ("True", "select_autoescape()")
     ] == []
