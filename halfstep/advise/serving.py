@@ -47,7 +47,7 @@ def untried(settings: Params) -> list[str]:
     return [
         name
         for name, item in FORMATS.items()
-        if name not in known and not item.missing and item.file_of is None and item.suffix != ".keras"
+        if name not in known and not item.missing and item.file_of is None and not item.is_keras_file
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -130,6 +131,11 @@ class Export(ExportedFile):
     """That of one training, with the seed; only that of the first seed keeps its file."""
 
     seed: int
+
+
+def refusal_of(exports: Sequence[Export]) -> str | None:
+    """Why a format cannot be served, of its exports of all seeds; None where all of them work."""
+    return next((item.refusal for item in exports if item.refusal is not None), None)
 
 
 class ServedArm(Record):

@@ -18,7 +18,7 @@ from halfstep.results.serving import Alone, Export, ServedArm
 from halfstep.serve import bench
 from halfstep.system.commands import run_program
 from halfstep.system.telling import say
-from halfstep.words.formats import FORMATS, precision_of
+from halfstep.words.formats import FORMATS
 
 THROUGHPUT_SIZES = (1, 8, 32, 128)
 _CLEARLY_FASTER = 0.95  # of the time with the default number of threads
@@ -49,7 +49,7 @@ class Program:
         options = ["--inputs", str(self.inputs), "--json", "--seconds", f"{_SECONDS}"]
         options += ["--batch", *map(str, batch_sizes)]
         options += [] if threads is None else ["--threads", str(threads)]
-        options += ["--precision", precision] if (precision := precision_of(item.format)) else []
+        options += ["--precision", precision] if (precision := FORMATS[item.format].precision) else []
         command = [self.python or sys.executable, bench.__file__, str(self.folder / str(item.file)), *options]
         ended = run_program(command, _LIMIT_S, {**self.variables, "TF_CPP_MIN_LOG_LEVEL": "3"})
         if ended.status == 0:
@@ -62,9 +62,7 @@ class Program:
 def arms_of(exports: Sequence[Export], batch_sizes: Sequence[int], program: Program) -> Iterator[ServedArm]:
     """What is timed of the formats that work: the defaults of each runtime, and another number of threads if faster."""
     for item in exports:
-        if item.refusal is not None:
-            continue
-        if FORMATS[item.format].suffix == ".keras":
+        if FORMATS[item.format].is_keras_file:
             yield ServedArm(format=item.format)
             continue
         found = program.alone(item, program.threads, batch_sizes)

@@ -11,7 +11,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def serve(connection: Connection, trial: Trial, request: Request) -> None:
     def answer() -> None:
         connection.send(user_code.answer_of(trial.subject, lambda: export(trial, request)))
 
-    inside(_in_float32(trial), answer)
+    inside(trial.in_float32(), answer)
 
 
 def export(trial: Trial, request: Request) -> Exported:
@@ -68,7 +67,7 @@ def export(trial: Trial, request: Request) -> Exported:
         TaskError, ModelError: the model cannot be built.
         DataError, CorruptFileError: the training's files are missing or damaged.
     """
-    task = building.ready(_in_float32(trial))
+    task = building.ready(trial.in_float32())
     if own := [layer for layer in _layers(task.model) if layer.compute_dtype in SIXTEEN_BIT]:
         raise TaskError(
             f"layer {own[0].name} computes in {own[0].compute_dtype} by its own dtype, also in a model in float32"
@@ -96,11 +95,6 @@ def _tensors(arrays: Sequence[NDArray[Any]], name: str) -> tuple[Tensor, ...]:
         Tensor(name=name.format(number), dtype=array.dtype.name, shape=array.shape[1:])
         for number, array in enumerate(arrays)
     )
-
-
-def _in_float32(trial: Trial) -> Trial:
-    float32 = trial.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
-    return replace(trial, variant=float32)
 
 
 def _layers(model: keras.Model) -> list[Any]:

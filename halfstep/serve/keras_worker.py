@@ -43,11 +43,9 @@ class KerasWorker(FormatWorker):
 
     def _loaded(self) -> KerasRuntime:
         trial = self._trial
-        if trial.format == KERAS:
-            task = building.ready(trial)
-            return KerasRuntime(task.model, task.inputs(1), task.model.jit_compile)
-        assert trial.file is not None, "it was exported"
         task = building.ready(trial)
+        if trial.format == KERAS:
+            return KerasRuntime(task.model, task.inputs(1), task.model.jit_compile)
         quantize(task.model, trial.format)
         return KerasRuntime(task.model, task.inputs(1))
 

@@ -93,7 +93,7 @@ class ServedTrial(Trial):
     @property
     def is_keras(self) -> bool:
         """Whether Keras predicts, in the variant or with quantized weights."""
-        return self.format == KERAS or FORMATS[self.format].suffix == ".keras"
+        return self.format == KERAS or FORMATS[self.format].is_keras_file
 
     @property
     def preload(self) -> str:

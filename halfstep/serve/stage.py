@@ -16,7 +16,7 @@ from halfstep.profile import repeats, runner
 from halfstep.profile.records import Measurement
 from halfstep.profile.repeats import Repeats
 from halfstep.profile.summary import summarize
-from halfstep.results.serving import SERVING, Served, ServedArm, nothing_served, write_times
+from halfstep.results.serving import SERVING, Served, ServedArm, nothing_served, refusal_of, write_times
 from halfstep.results.task import TASK_INFO, TaskInfo, resolved
 from halfstep.results.training import read_metrics
 from halfstep.serve.alone import Program, arms_of, with_throughput
@@ -85,9 +85,6 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
     folder = (kept.folder / _EXPORTS).absolute()
     exported = exports_of(settings, folder, prepared)
     first = exported[settings.train.seeds[0]]
-    works = {item.format for item in first.exports} - {
-        item.format for of_one in exported.values() for item in of_one.exports if item.refusal is not None
-    }
     baseline = settings.variants[settings.compare.baseline]
     mine = folder_of(folder, settings.train.seeds[0])
     program = Program(mine, mine / INPUTS, baseline.python, baseline.variables, baseline.threads)
@@ -99,7 +96,7 @@ def _serve(settings: Params, protocol: ProfileParams, kept: Repeats, prepared: s
         inputs=first.inputs,
         outputs=first.outputs,
     )
-    usable = [item for item in first.exports if item.format in works]
+    usable = [exports[0] for exports in served.by_format.values() if refusal_of(exports) is None]
     arms, measurement = tuple(arms_of(usable, protocol.inference_batch_sizes, program)), None
     if arms:
         measurement = _measured(settings, protocol, kept, first, arms, program, prepared)
@@ -119,12 +116,9 @@ def _measured(
     """Times the arms beside Keras, and Keras beside its second copy, in turns."""
     trial = ServedTrial.of(settings, settings.compare.baseline, settings.train.seeds[0], prepared)
     keras = replace(trial, inputs=program.inputs, parameters=first.parameters)
-    in_float32 = keras.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
     paths = {item.format: program.folder / str(item.file) for item in first.exports}
     of_files = {
-        arm.name: replace(
-            keras, variant=in_float32, format=arm.format, file=paths[arm.format], served_threads=arm.threads
-        )
+        arm.name: replace(keras.in_float32(), format=arm.format, file=paths[arm.format], served_threads=arm.threads)
         for arm in arms
     }
     trials = {KERAS: keras, **of_files, files.CONTROL: keras}

@@ -11,7 +11,7 @@ import jinja2
 from halfstep.results.serving import Served, ServedArm
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.serve import bench
-from halfstep.words.formats import FORMATS, precision_of
+from halfstep.words.formats import FORMATS
 
 README = "README.md"
 
@@ -46,5 +46,5 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"precision_of": precision_of, "types": bench.OPENVINO_TYPES}
+    environment.globals |= {"formats": FORMATS, "types": bench.OPENVINO_TYPES}
     return environment.get_template(f"{README}.j2")

@@ -17,7 +17,7 @@ from halfstep.results.profile import Configuration, InForce
 from halfstep.serve import bench
 from halfstep.serve.records import ServedTrial
 from halfstep.system.quiet import quiet
-from halfstep.words.formats import FORMATS, precision_of
+from halfstep.words.formats import FORMATS
 
 _TRIES = 4  # to find how many calls take `ROW_MS`
 ROW_MS = 1.0  # a row of inference.csv is as many calls as take so long together
@@ -117,4 +117,4 @@ class FormatWorker(InferenceWorker):
 
 def load(name: str, file: Path, threads: int | None = None) -> bench.Runtime:
     """A file with the runtime of its format, in the precision that the row is about."""
-    return bench.load(file, threads, precision_of(name))
+    return bench.load(file, threads, FORMATS[name].precision)

@@ -45,12 +45,13 @@ class Writer:
         self._signature = [keras.tree.pack_sequence_as(self.structure, specs)]
         self._recurrent = [layer for layer in task.model._flatten_layers() if hasattr(layer, "unroll")]
         self._saved: dict[bool, Path] = {}
+        self._onnx: Path | None = None
         self.calibrated, self._keeps_loops = "", False  # loops of the file of OpenVINO
 
     def write(self, name: str, path: Path) -> Runtime:
         """Writes the model to a file, or for a SavedModel to a folder, and loads it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".keras":
+        if FORMATS[name].is_keras_file:
             model = _copy_of(self.task.model)
             quantize(model, name)
             model.save(path)
@@ -58,9 +59,9 @@ class Writer:
         if name == "saved_model":
             shutil.copytree(self._saved_model(unrolled=False), path)
         elif name == "onnx":
-            self._write_onnx(path)
+            shutil.copyfile(self._onnx_file(), path)
         elif name == "openvino":
-            self._write_openvino(path)
+            return self._openvino(path)
         else:
             path.write_bytes(self._litert(name))
         return load(name, path)
@@ -72,7 +73,7 @@ class Writer:
             notes.append("converted from its ONNX file")
         elif self._recurrent and name.startswith(("litert", "openvino")):
             notes.append("recurrent layers are unrolled")
-        if FORMATS[name].suffix == ".keras":
+        if FORMATS[name].is_keras_file:
             notes.append("Keras quantizes Dense, EinsumDense and Embedding alone")
         if open_inputs := _open_lengths(self.task.model, keras.tree.flatten(self._signature[0])):
             notes.append(f"for inputs of the length of the data alone: {open_inputs}")
@@ -113,19 +114,24 @@ class Writer:
             self._saved[unrolled] = path
         return self._saved[unrolled]
 
-    def _write_onnx(self, path: Path) -> None:
-        """As Keras exports it; where constant tensors become inputs in that, from the SavedModel, which has none."""
-        import onnx
-        from tf2onnx import convert, tf_loader
+    def _onnx_file(self) -> Path:
+        """As Keras exports it; where constant tensors become inputs in that, from the SavedModel. Written once."""
+        if self._onnx is None:
+            import onnx
+            from tf2onnx import convert, tf_loader
 
-        _know_erfc()
-        self._export(path, "onnx")
-        if len(onnx.load(path).graph.input) == len(self._inputs):
-            return
-        graph, inputs, outputs, *_ = tf_loader.from_saved_model(str(self._saved_model(unrolled=False)), None, None)
-        convert.from_graph_def(graph, input_names=inputs, output_names=outputs, output_path=str(path))
+            _know_erfc()
+            path = self._scratch / "exported.onnx"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._export(path, "onnx")
+            if len(onnx.load(path).graph.input) != len(self._inputs):
+                saved = str(self._saved_model(unrolled=False))
+                graph, inputs, outputs, *_ = tf_loader.from_saved_model(saved, None, None)
+                convert.from_graph_def(graph, input_names=inputs, output_names=outputs, output_path=str(path))
+            self._onnx = path
+        return self._onnx
 
-    def _write_openvino(self, path: Path) -> None:
+    def _openvino(self, path: Path) -> Runtime:
         """As Keras exports it; with recurrent layers from the ONNX file, whose loops it runs faster than unrolled ones.
 
         Some loops cannot be converted, such as those of masks.
@@ -134,14 +140,13 @@ class Writer:
             with contextlib.suppress(Exception):
                 import openvino
 
-                self._write_onnx(self._scratch / "model.onnx")
-                converted = openvino.convert_model(self._scratch / "model.onnx")
-                openvino.save_model(converted, path, compress_to_fp16=False)
-                load("openvino", path)
+                openvino.save_model(openvino.convert_model(self._onnx_file()), path, compress_to_fp16=False)
+                runtime = load("openvino", path)
                 self._keeps_loops = True
-                return
+                return runtime
         with self._unrolled():
             self._export(path, "openvino")
+        return load("openvino", path)
 
     def _litert(self, name: str) -> bytes:
         converter = tf.lite.TFLiteConverter.from_saved_model(str(self._saved_model(unrolled=True)))

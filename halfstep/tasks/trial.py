@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,11 @@ class Trial:
             DataError, CorruptFileError: its file is missing or damaged.
         """
         return self.known or TaskInfo.read(self.directory / TASK_INFO.name)
+
+    def in_float32(self) -> Self:
+        """The same task with a model in float32, whatever the variant's policy."""
+        float32 = self.variant.model_copy(update={"policy": "float32", "float32_layers": ()})
+        return replace(self, variant=float32)
 
     @property
     def preload(self) -> str | None:

@@ -6,7 +6,6 @@ A stage calls these functions at its end, and `compare` calls them for stages th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from halfstep.results.artifact import read_array
 from halfstep.results.audit import AUDIT
 from halfstep.results.prepared import PREPARED_INFO, TEST_LABELS, PreparedInfo
 from halfstep.results.profile import SUMMARY, TABLES, ProfileSummary
-from halfstep.results.serving import Export, ServedArm, read_served_scores, timing_dir
+from halfstep.results.serving import Export, ServedArm, read_served_scores, refusal_of, timing_dir
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import HISTORY, METRICS, PREDICTIONS, TrainingMetrics, read_metrics, read_probabilities
 from halfstep.system import files
@@ -26,6 +25,7 @@ from halfstep.tracking import models
 from halfstep.tracking.active_run import FAILURE_TAG, ActiveRun
 from halfstep.tracking.tracker import RunIdentity
 from halfstep.words.escaping import markdown_text, table_text, truncated_markdown
+from halfstep.words.formats import FORMATS
 
 Logger = Callable[[ActiveRun], None]
 
@@ -138,7 +138,7 @@ def log_served(run: ActiveRun, exports: Sequence[Export], arm: ServedArm | None,
     """
     first = exports[0]
     run.params({"serve.format": first.format})
-    refusal = next((item.refusal for item in exports if item.refusal is not None), None)
+    refusal = refusal_of(exports)
     if refusal is not None or arm is None:
         run.tags({FAILURE_TAG: refusal or "not timed"})
         run.describe(f"Not served: {markdown_text(refusal or 'it was not timed')}.")
@@ -162,7 +162,7 @@ def log_served(run: ActiveRun, exports: Sequence[Export], arm: ServedArm | None,
         run.metrics(score_metrics(task.score_name, means))
     path = files.SERVE / str(first.file)
     run.artifact(path.parent, "model")
-    if path.suffix == ".onnx" and find_spec("onnx"):
+    if first.format == "onnx" and not FORMATS["onnx"].missing:  # they may be in the user's interpreter alone
         models.log_onnx(run, path)
     run.mark_complete(result_sha256)
 

@@ -21,6 +21,7 @@ class Format:
             None for integers, which the margin of the score judges.
         has_tensorflow: whether TensorFlow predicts with it.
         file_of: the format whose file it computes with in another precision.
+        precision: that its runtime is set to; None for those that have one only.
     """
 
     label: str
@@ -29,6 +30,12 @@ class Format:
     tolerance: float | None = None
     has_tensorflow: bool = False
     file_of: str | None = None
+    precision: str | None = None
+
+    @property
+    def is_keras_file(self) -> bool:
+        """Whether Keras loads it, with quantized weights."""
+        return self.suffix == ".keras"
 
     @property
     def missing(self) -> list[str]:
@@ -49,12 +56,11 @@ FORMATS: Mapping[str, Format] = {
     "litert_int8": Format("LiteRT int8 weights", ".tflite", _LITERT),
     "litert_int8_full": Format("LiteRT int8", ".tflite", _LITERT),
     "onnx": Format("ONNX Runtime", ".onnx", ("onnxruntime", "onnx", "tf2onnx"), _FLOAT32),
-    "openvino": Format("OpenVINO", ".xml", _OPENVINO, _FLOAT32),
-    "openvino_bfloat16": Format("OpenVINO bfloat16", ".xml", _OPENVINO, _SIXTEEN_BITS, file_of="openvino"),
-    "openvino_float16": Format("OpenVINO float16", ".xml", _OPENVINO, _SIXTEEN_BITS, file_of="openvino"),
+    "openvino": Format("OpenVINO", ".xml", _OPENVINO, _FLOAT32, precision="float32"),
+    "openvino_bfloat16": Format(
+        "OpenVINO bfloat16", ".xml", _OPENVINO, _SIXTEEN_BITS, file_of="openvino", precision="bfloat16"
+    ),
+    "openvino_float16": Format(
+        "OpenVINO float16", ".xml", _OPENVINO, _SIXTEEN_BITS, file_of="openvino", precision="float16"
+    ),
 }
-
-
-def precision_of(name: str) -> str | None:
-    """The precision in which the runtime is told to compute; None for those that have one only."""
-    return {"openvino": "float32", "openvino_bfloat16": "bfloat16", "openvino_float16": "float16"}.get(name)

@@ -40,17 +40,16 @@ class _Launch(NamedTuple):
 
 def idle_of(planes: Sequence[Any]) -> Idle | None:
     """The idle time of a trace; None without kernels, without steps, or where no kernel has its launch."""
+    gpus = [plane for plane in planes if streams(plane)]
+    if not gpus:
+        return None
     hosts = [plane for plane in planes if plane.name == HOST]
     threads = [(plane, line) for plane in hosts for line in plane.lines]
     launches = dict(_launches(threads))
     inputs = _Spans(_named(plane, line, _INPUT) for plane, line in threads)
     work = [_Spans([_named(plane, line, _WORK, without=_INPUT)]) for plane, line in threads]
     markers = sorted(one for plane in hosts for one in marker_spans(plane))
-    found = [
-        idle
-        for plane in planes
-        if streams(plane) and (idle := _of_gpu(plane, launches, inputs, work, markers)) is not None
-    ]
+    found = (idle for plane in gpus if (idle := _of_gpu(plane, launches, inputs, work, markers)) is not None)
     return max(found, key=lambda idle: idle.step_ms, default=None)
 
 
