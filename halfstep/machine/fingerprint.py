@@ -14,7 +14,7 @@ from typing import Any
 
 from halfstep.machine import cgroups
 from halfstep.machine.gpus import Gpu, Visible, visible
-from halfstep.system import files
+from halfstep.system import files, xla_flags
 from halfstep.system.interpreters import TENSORFLOW_BUILDS
 
 # Libraries whose version changes the speed of a step.
@@ -55,7 +55,7 @@ def fingerprint() -> dict[str, Any]:
             "cpu": cpu,
             "gpus": devices,
             "versions": versions(),
-            "settings": _settings(os.environ),
+            "settings": settings(os.environ),
         }
     )
 
@@ -96,8 +96,7 @@ def _device(cpu: Mapping[str, Any], gpus: list[dict[str, Any]]) -> str:
 
 
 def _cpu() -> dict[str, Any]:
-    described = _proc_cpuinfo()
-    flags = (described.get("flags") or described.get("Features") or "").split()
+    described, flags = _proc_cpuinfo(), cpu_flags()
     facts: dict[str, Any] = {
         "model": described.get("model name") or platform.processor() or platform.machine(),
         "usable_cores": usable_cores(),
@@ -106,6 +105,12 @@ def _cpu() -> dict[str, Any]:
     }
     quota = cgroups.cpu_quota_cores()
     return facts | ({"quota_cores": quota} if quota is not None else {})
+
+
+def cpu_flags() -> list[str]:
+    """Everything that this processor can do: what is compiled for one may not run on another of the same name."""
+    described = _proc_cpuinfo()
+    return (described.get("flags") or described.get("Features") or "").split()
 
 
 def _proc_cpuinfo() -> dict[str, str]:
@@ -177,9 +182,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _settings(variables: Mapping[str, str]) -> dict[str, str]:
-    """The settings in force, without the UUIDs in `CUDA_VISIBLE_DEVICES`: `gpus` describes what they name."""
-    settings = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
-    if (chosen := settings.get("CUDA_VISIBLE_DEVICES")) is not None:
-        settings["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
-    return settings
+def settings(variables: Mapping[str, str]) -> dict[str, str]:
+    """The settings in force, without the UUIDs in `CUDA_VISIBLE_DEVICES`: `gpus` describes what they name.
+
+    Where XLA keeps programs changes no step; `halfstep.profile.compile_cache` sets it.
+    """
+    found = {name: value for name, value in sorted(variables.items()) if _SETTINGS.fullmatch(name)}
+    if (flags := found.pop(xla_flags.VARIABLE, None)) and (others := xla_flags.without_cache(flags)):
+        found[xla_flags.VARIABLE] = others
+    if (chosen := found.get("CUDA_VISIBLE_DEVICES")) is not None:
+        found["CUDA_VISIBLE_DEVICES"] = re.sub(r"(GPU|MIG)-[^,]*", r"\1", chosen)
+    return found

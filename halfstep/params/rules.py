@@ -13,6 +13,7 @@ from halfstep.errors import one_line
 from halfstep.params.derived import GPU_THREAD_MODE, ONEDNN, hidden_precision
 from halfstep.params.margin import accuracy_margin_line
 from halfstep.params.schema import Params, Variant
+from halfstep.system import xla_flags
 from halfstep.words.text import yaml_text
 
 VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -222,6 +223,11 @@ def _environment_is_left_to_its_owners(params: Params) -> Iterator[str]:
     for name, entry in params.variants.items():
         for variable in sorted(owners.keys() & entry.env.keys()):
             yield f"variants.{name}.env sets {variable}, which is for {owners[variable]}; remove it there"
+        if xla_flags.CACHE_FLAGS in entry.env.get(xla_flags.VARIABLE, ""):
+            yield (
+                f"variants.{name}.env sets {xla_flags.CACHE_FLAGS}* in {xla_flags.VARIABLE}; remove that: `profile` "
+                "keeps compiled programs itself, apart for each machine, release and variant"
+            )
     baseline = params.variants.get(params.compare.baseline)
     for variable, value in hidden_precision({} if baseline is None else baseline.env).items():
         yield (

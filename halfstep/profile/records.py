@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,8 @@ from halfstep.results.audit import ModelAudit
 from halfstep.results.profile import AccountRow, Configuration, Ending, InForce, Protocol, RawTimes
 from halfstep.system.records import Field
 from halfstep.words.text import MIB
+
+FULL_DISK = os.strerror(errno.ENOSPC)  # in the message of a worker that cannot write what it compiled
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,19 @@ class ArmSettings:
 
 
 @dataclass(frozen=True)
+class FirstStep:
+    """The first step of a process.
+
+    Attributes:
+        seconds: it takes, traced, and compiled or loaded.
+        cpu_s: processor seconds of the process until its end, with the imports.
+    """
+
+    seconds: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Costs of one arm alone, from which the protocol is planned.
 
@@ -52,7 +69,6 @@ class Calibration:
         buffered_batches: batches that the input pipeline had prepared before the first step that waited.
         peak_memory_bytes: peak during these training steps: of the GPU's allocator, on a CPU of the resident memory;
             None if it cannot be read.
-        startup_s: processor seconds to import, to build the model and to run the first step; None if not known.
         latency_ms: time of a steady call by batch size, or of those that are timed together.
         cold_calls: calls by batch size until the latency is steady.
     """
@@ -61,7 +77,6 @@ class Calibration:
     input_time_ms: float
     buffered_batches: int
     peak_memory_bytes: int | None
-    startup_s: float | None
     latency_ms: Mapping[int, float]
     cold_calls: Mapping[int, int]
 
@@ -81,6 +96,8 @@ class ArmRecord:
         same_weights: by seed, the file with what the baseline's weights give in this arm's precision.
         audit: of its model; None for the control and a bridging arm, and where it failed.
         failed: by the name of an extra, why it is absent.
+        first_step: of a process that compiled what it runs; None for a bridging arm, and where all were loaded.
+        loaded_s: seconds of the first step of a process that loaded what another one compiled; None if none did.
     """
 
     entry: Variant
@@ -91,6 +108,8 @@ class ArmRecord:
     same_weights: dict[int, Path] = field(default_factory=dict)
     audit: ModelAudit | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    first_step: FirstStep | None = None
+    loaded_s: float | None = None
 
 
 @dataclass

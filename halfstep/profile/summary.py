@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from halfstep.profile.records import Calibration, Measurement, TraceRecord
+from halfstep.profile.records import ArmRecord, Calibration, Measurement, TraceRecord
 from halfstep.profile.trace import Trace
 from halfstep.results.profile import InferenceCall, InputRound, LargestBatch, ProfileSummary, RawTimes
 
 NOISE_STANDARD_DEVIATIONS = 2
 PEAK_MEMORY, ALLOCATOR_PEAK = "memory/peak_mib", "memory/allocator_peak_mib"
 STARTUP = "startup_s"  # processor seconds
+COMPILED, LOADED = "first_step/compiled_s", "first_step/loaded_s"
 
 
 def summarize(
@@ -34,7 +35,7 @@ def summarize(
     """
     record = measurement.records[name]
     metrics = timing_metrics(record.times, record.settings.in_force.batch_size)
-    metrics |= _cost_metrics(record.calibration, largest_batch)
+    metrics |= _start_metrics(record) | _cost_metrics(record.calibration, largest_batch)
     warnings: tuple[str, ...] = ()
     if trace is not None and record.trace is not None:
         warnings = tuple(missing_steps(trace, measurement.trace_steps))
@@ -106,14 +107,22 @@ def _latency_metrics(batch_size: int, calls: Sequence[InferenceCall]) -> dict[st
 
 
 def _cost_metrics(calibration: Calibration | None, largest: LargestBatch | None) -> dict[str, float]:
-    """Memory and start-up of an arm, as far as they are known."""
+    """Memory of an arm, as far as it is known."""
     metrics = {} if largest is None else {"memory/max_batch_size": float(largest.batch_size)}
     if largest is not None and largest.examples_per_s is not None:
         metrics |= {"memory/max_batch_examples_per_s": largest.examples_per_s}
     if calibration is None:
         return metrics
-    metrics |= {} if calibration.startup_s is None else {STARTUP: calibration.startup_s}
     return metrics if calibration.peak_mib is None else metrics | {PEAK_MEMORY: calibration.peak_mib}
+
+
+def _start_metrics(record: ArmRecord) -> dict[str, float]:
+    """How long a process takes to its first step; and where XLA compiled it, that step compiled and loaded."""
+    metrics = {} if record.first_step is None else {STARTUP: record.first_step.cpu_s}
+    if record.loaded_s is not None:
+        metrics |= {} if record.first_step is None else {COMPILED: record.first_step.seconds}
+        metrics |= {LOADED: record.loaded_s}
+    return metrics
 
 
 def _traced(trace: Trace) -> dict[str, float]:

@@ -29,11 +29,7 @@ from halfstep.profile.audit import audit
 from halfstep.profile.graph_dtypes import graph_dtypes
 from halfstep.profile.inference_worker import InferenceWorker, answer_calls
 from halfstep.profile.plan import DROPPED_STEPS, LEADING_STEPS, plain_steps
-from halfstep.profile.records import (
-    ArmSettings,
-    Calibration,
-    TraceRecord,
-)
+from halfstep.profile.records import FULL_DISK, ArmSettings, Calibration, FirstStep, TraceRecord
 from halfstep.profile.short_trace import ShortTrace
 from halfstep.results.artifact import read_array
 from halfstep.results.audit import ModelAudit
@@ -67,6 +63,8 @@ def serve(connection: Connection, make_worker: Callable[[Any], InferenceWorker],
 
 def _described(trial: Trial, error: Exception) -> str:
     """An error as the message that is sent in place of an answer."""
+    if isinstance(error, tf.errors.ResourceExhaustedError) and FULL_DISK in error.message:
+        return f"what XLA compiled cannot be written: {FULL_DISK}"
     if isinstance(error, tf.errors.ResourceExhaustedError):
         details = " ".join(error.message.split())[:160]
         return (
@@ -90,23 +88,23 @@ class Worker(InferenceWorker):
         self._batches: Any = iter(())
         self._train_cached: Callable[[], Any] | None = None
         self._had_time_to_fill = False
-        self._startup_s = 0.0
         self._scopes: dict[str, str] = {}
         self._steps_run, self._windows = 0, list[int]()  # of the short trace that runs
         self._profiling = ExitStack()
         self._predict = self._prediction(self._model)
         self._inputs: dict[int, Any] = {}
 
-    def warm_up(self, steps: int, drained_batches: int = 0) -> None:
+    def warm_up(self, steps: int, drained_batches: int = 0) -> FirstStep:
         """Compiles the training step, runs it `steps` times, and uses up batches that were buffered meanwhile."""
         self._model.make_train_function()
         self._batches = iter(self._task.training.equal_batches())
         with recorded_scopes(self._model) as self._scopes:
-            self._train(1)
-        self._startup_s = IMPORT_S + time.process_time()
+            seconds = 1e-3 * self._timed(lambda: self._train(1))
+        first_step = FirstStep(seconds, IMPORT_S + time.process_time())
         self._train(steps - 1)
         self._apply_an_update()
         self._take_batches(max(drained_batches, self._task.training.first_pass))  # from then on all are in memory
+        return first_step
 
     def _apply_an_update(self) -> None:
         """Trains until loss scaling has applied a first update.
@@ -135,7 +133,7 @@ class Worker(InferenceWorker):
         step_time_ms = self._timed(lambda: self._train(steps)) / steps
         peak = self._peak_bytes()
         latency_ms, cold_calls = self._calibrated_latencies(batch_sizes)
-        return Calibration(step_time_ms, input_time_ms, buffered, peak, self._startup_s, latency_ms, cold_calls)
+        return Calibration(step_time_ms, input_time_ms, buffered, peak, latency_ms, cold_calls)
 
     def _peak_bytes(self) -> int | None:
         with suppress(*MEMORY_ERRORS):

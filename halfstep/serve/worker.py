@@ -90,7 +90,7 @@ class FormatWorker(InferenceWorker):
         """What a row of calls costs at each batch size."""
         latency_ms, cold_calls = self._calibrated_latencies(batch_sizes)
         row_ms = {size: ms * self._together.get(size, 1) for size, ms in latency_ms.items()}
-        return Calibration(None, 0.0, 0, None, None, row_ms, cold_calls)
+        return Calibration(None, 0.0, 0, None, row_ms, cold_calls)
 
     def settings(self) -> ArmSettings:
         """How this format runs."""

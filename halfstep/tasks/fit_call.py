@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfstep.errors import HalfstepError, TaskError
 from halfstep.results.task import TaskInfo
-from halfstep.system import files
+from halfstep.system import files, xla_flags
 from halfstep.tasks import compiling, examples, script, script_score
 from halfstep.tasks.batches import TrainingData, batches_in_order, from_step, py_dataset
 from halfstep.tasks.callbacks import redirected
@@ -229,24 +229,25 @@ def inside(trial: Trial, go_on: Callable[[], None], *, log: Path | None = None, 
         log: for what the script prints; None: its own.
         keeps: as of `history_of`.
     """
-    if trial.task.script is None:
-        go_on()
-        return
-    try:
-        compiling.activate(trial)
-    except HalfstepError:
-        go_on()  # which fails in the same way
-        return
-    reset_uids()
+    with xla_flags.programs_in(trial.programs):
+        if trial.task.script is None:
+            go_on()
+            return
+        try:
+            compiling.activate(trial)
+        except HalfstepError:
+            go_on()  # which fails in the same way
+            return
+        reset_uids()
 
-    def build(arguments: dict[str, Any]) -> None:
-        model = arguments["self"]
-        given = {name: value for name, value in arguments.items() if name != "self"}
-        FitCall(script.Call(model, model.fit, given)).build()
+        def build(arguments: dict[str, Any]) -> None:
+            model = arguments["self"]
+            given = {name: value for name, value in arguments.items() if name != "self"}
+            FitCall(script.Call(model, model.fit, given)).build()
 
-    folder = (trial.directory / FITS / str(trial.seed)).absolute()
-    earlier = functools.partial(history_of, folder=folder, build=build, keeps=keeps)
-    script.inside(trial, log or trial.script_log(), earlier, go_on)
+        folder = (trial.directory / FITS / str(trial.seed)).absolute()
+        earlier = functools.partial(history_of, folder=folder, build=build, keeps=keeps)
+        script.inside(trial, log or trial.script_log(), earlier, go_on)
 
 
 def training_of(fit_call: FitCall, steps: int) -> TrainingData:

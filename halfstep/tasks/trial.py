@@ -55,6 +55,7 @@ class Trial:
         batch_key: the parameter that says how many examples a step has, for messages.
         name: of the variant, or of the arm that measures it: processes of one policy may run a script at once.
         known: what `prepare` has found, for a process in an interpreter that cannot read it.
+        programs: absolute path of the folder where XLA keeps what it compiles, for this process alone; None: nowhere.
     """
 
     task: TaskParams
@@ -67,6 +68,7 @@ class Trial:
     batch_key: str = "train.batch_size"
     name: str = ""
     known: TaskInfo | None = None
+    programs: Path | None = None
 
     @classmethod
     def of(

@@ -14,7 +14,7 @@ from halfstep.inputs.snapshot import Snapshot
 from halfstep.params.schema import Params
 from halfstep.results.task import TASK_INFO, TaskInfo
 from halfstep.results.training import METRICS, MODEL, PREDICTIONS, SCORES, TrainingMetrics, write_training
-from halfstep.system import files, rerun, sealing
+from halfstep.system import files, rerun, sealing, xla_flags
 from halfstep.system.telling import say
 from halfstep.tasks.images.arrays import open_prepared
 from halfstep.tasks.trial import Trial
@@ -118,7 +118,8 @@ def _train(
             return trained, None
         from halfstep.train import process  # imports TensorFlow
 
-        return process.run(trial, request, interruption, on_epoch)
+        with xla_flags.programs_in(trial.programs):
+            return process.run(trial, request, interruption, on_epoch)
     except (KeyboardInterrupt, SystemExit):
         if interruption.requested:
             then = "resumes it" if request.checkpoints else "starts it anew"

@@ -16,6 +16,7 @@ from halfstep.operations.op_kinds import Layers
 from halfstep.profile.records import (
     ArmSettings,
     Calibration,
+    FirstStep,
     TracedStretch,
     TraceRecord,
 )
@@ -80,11 +81,12 @@ class FakeWorker:
     def began_s(self) -> float:
         return time.monotonic()
 
-    def warm_up(self, steps: int, drained_batches: int = 0) -> None: ...
+    def warm_up(self, steps: int, drained_batches: int = 0) -> FirstStep:
+        return FirstStep(0.1, 6.0)
 
     def calibrate(self, sizes: tuple[int, ...]) -> Calibration:
         latencies = dict.fromkeys(sizes, self.step_ms / 10)
-        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB, 6.0, latencies, dict.fromkeys(sizes, 1))
+        return Calibration(self.step_ms, 0.9 * self.step_ms, 0, 7 * GIB, latencies, dict.fromkeys(sizes, 1))
 
     def prepare_inference(self, sizes: tuple[int, ...]) -> None: ...
 

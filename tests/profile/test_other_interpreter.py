@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from types import NoneType
 
 import psutil
 import pytest
 
 from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmSettings
+from halfstep.profile.records import ArmSettings, FirstStep
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system import interpreters
 from halfstep.tasks.trial import Trial
@@ -29,7 +28,7 @@ def test_worker_computes_in_the_interpreter_of_its_entry(tmp_path: Path, folder:
     with closing(WorkerProcess("other", there)) as worker:
         assert worker.call(ArmSettings, "settings").in_force.python == interpreters.shown_versions(interpreter.versions)
         assert psutil.Process(worker._process.pid).cmdline()[0] == str(other)
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         assert worker.call(float, "train_round", 1) > 0
     with closing(WorkerProcess("float32", here)) as worker:
         assert worker.call(ArmSettings, "settings").in_force.python is None

@@ -27,7 +27,7 @@ from halfstep.params.schema import ModelParams, ProfileParams, TaskParams, Train
 from halfstep.profile.arms import Arms
 from halfstep.profile.differences import bridging_arms
 from halfstep.profile.extras import find_trace
-from halfstep.profile.records import ArmRecord, ArmSettings, Measurement
+from halfstep.profile.records import ArmRecord, ArmSettings, FirstStep, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import summarize
@@ -159,7 +159,7 @@ def test_xla_in_force_is_recorded(folder: Path, xla: bool | None, found: bool) -
     """Keras does not choose XLA on a CPU."""
     with closing(WorkerProcess("float32", config(Variant(policy="float32", xla=xla)))) as worker:
         assert worker.call(ArmSettings, "settings").in_force.xla is found
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         worker.call(NoneType, "prepare_cached")
         assert worker.call(float, "train_round_cached", 1) > 0
         assert worker.call(list[float], "infer", 1, 1)[0] > 0
@@ -203,7 +203,8 @@ def test_protocol_describes_the_measurement(measurement: Measurement) -> None:
 def test_peak_memory_is_that_of_every_arm(records: dict[str, ArmRecord]) -> None:
     costs = [records[name].calibration for name in [*ENTRIES, files.CONTROL]]
     assert all(cost and 100 < (cost.peak_memory_bytes or 0) / 2**20 < 8192 for cost in costs)
-    assert all(cost and 1 < (cost.startup_s or 0) < 120 for cost in costs)
+    first = [records[name].first_step for name in [*ENTRIES, files.CONTROL]]
+    assert all(step and 0 < step.seconds < step.cpu_s < 120 for step in first)
     assert all(cost and set(cost.latency_ms) == {1, 50} for cost in costs)
 
 
@@ -330,7 +331,7 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
     """`compare` explains by the settings in force, not by those that the entry requests."""
     with closing(WorkerProcess("float32", config(Variant(policy="float32", onednn=False)))) as worker:
         settings = worker.call(ArmSettings, "settings")
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         time_ms = worker.call(float, "train_round", 1)
     times = RawTimes(
         rounds=[Round(0, 0, 0, 1, time_ms)],
@@ -391,7 +392,7 @@ def test_too_little_memory_is_answered_with_the_numbers() -> None:
 
 def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         worker.send("train_round", 10_000)
         assert worker._process.pid is not None
         os.kill(worker._process.pid, signal.SIGKILL)
@@ -427,7 +428,7 @@ def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, r
 
 def test_busy_worker_is_ended_at_once(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         worker.send("train_round", 100_000)
         started_s = time.monotonic()
     assert time.monotonic() - started_s < STOP_TIMEOUT_S / 2
@@ -437,7 +438,7 @@ def test_busy_worker_is_ended_at_once(folder: Path) -> None:
 def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
     with closing(WorkerProcess("float32", config(ENTRIES["float32"]))) as worker:
         assert worker._process.pid is not None
-        worker.call(NoneType, "warm_up", 1)
+        worker.call(FirstStep, "warm_up", 1)
         os.kill(worker._process.pid, signal.SIGINT)
         assert worker.call(float, "train_round", 1) > 0
 

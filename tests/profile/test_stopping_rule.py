@@ -25,7 +25,7 @@ def record(name: str, step_ms: float) -> ArmRecord:
         settings = arm.settings
         changed = settings_in_force("mixed_float16", onednn=False)
         arm.settings = type(settings)(settings.configuration, changed)
-    arm.calibration = Calibration(step_ms, 0.1, 0, None, 5.0, {1: step_ms}, {1: 0})
+    arm.calibration = Calibration(step_ms, 0.1, 0, None, {1: step_ms}, {1: 0})
     return arm
 
 

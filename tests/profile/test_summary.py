@@ -9,7 +9,7 @@ import pytest
 
 from halfstep.params.schema import Variant
 from halfstep.profile import summary
-from halfstep.profile.records import ArmRecord, Calibration, Measurement, TraceRecord
+from halfstep.profile.records import ArmRecord, Calibration, FirstStep, Measurement, TraceRecord
 from halfstep.profile.trace import Operation, StepBreakdown, Trace
 from halfstep.results.profile import (
     InferenceCall,
@@ -109,7 +109,8 @@ def test_summary_combines_timings_and_trace(record: ArmRecord) -> None:
 
 
 def test_peak_memory_of_the_process_is_beside_that_of_the_allocator(record: ArmRecord) -> None:
-    record.calibration = Calibration(20.0, 1.0, 2, 3 * 2**20, 6.5, {}, {})
+    record.calibration = Calibration(20.0, 1.0, 2, 3 * 2**20, {}, {})
+    record.first_step = FirstStep(1.5, 6.5)
     metrics = summarized(record, trace()).metrics
     assert metrics["startup_s"] == 6.5
     assert (metrics["memory/peak_mib"], metrics["memory/allocator_peak_mib"]) == (3.0, 1.0)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import NoneType
 
 import pytest
 
 from halfstep.params.schema import ModelParams, TaskParams, TrainParams, Variant
-from halfstep.profile.records import ArmSettings
+from halfstep.profile.records import ArmSettings, FirstStep
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.system.fork_server import stop_servers
 from halfstep.tasks.trial import Trial
@@ -29,7 +28,7 @@ def test_worker_has_the_settings_of_its_entry(folder: Path) -> None:
     arm = Trial(TaskParams(), ModelParams(), TrainParams(batch_size=16), entry, seed=0)
     with closing(WorkerProcess("float32", arm)) as worker:
         settings = worker.call(ArmSettings, "settings").in_force
-        worker.call(NoneType, "warm_up", 2)
+        worker.call(FirstStep, "warm_up", 2)
         assert worker.call(float, "train_round", 3) > 0
     assert (settings.batch_size, settings.threads, settings.threads_between) == (16, 1, 1)
     assert (settings.cache_input, settings.prefetch_to_device) == (True, False)  # there is no GPU

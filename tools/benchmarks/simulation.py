@@ -261,9 +261,7 @@ def record_of(name: str, truth: Mapping[Key, float], *, has_bridge: bool = False
     entry = Variant(policy=policy, onednn=onednn)
     settings = ArmSettings(CONFIGURATION, InForce(policy=policy, xla=False, tf32=True, onednn=onednn, batch_size=32))
     latency_ms = {size: 1.0 / truth.get((name, inference_measure(size)), 1.0) for size in SIZES}
-    calibration = Calibration(
-        5.0 / truth.get((name, TRAIN), 1.0), 0.0, 0, None, 5.0, latency_ms, dict.fromkeys(SIZES, 0)
-    )
+    calibration = Calibration(5.0 / truth.get((name, TRAIN), 1.0), 0.0, 0, None, latency_ms, dict.fromkeys(SIZES, 0))
     return ArmRecord(entry, settings, calibration)
 
 
