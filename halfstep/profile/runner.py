@@ -178,13 +178,14 @@ class _Runner:
         """
         number = self._measurement.repeats
         progress(self._context.stage, f"repeat {number + 1} starts its processes")
-        done, rounds = set[str](), None
+        done, rounds, start_s = set[str](), None, 0.0
         self._gpus.between_processes()
         while self._measurement.repeats == number:
             needed = self._needed()
             left = [name for name in self._order([*needed]) if name not in done][: None if self.interleaved else 1]
             with self.arms.repeat(number):
                 self.arms.start({name: needed[name] for name in left})
+                start_s += self.arms.next_start_s
                 if self._measurement.plan is None:
                     self._plan()
                 if not self.interleaved:
@@ -197,6 +198,7 @@ class _Runner:
                 self._extras.beside(self._schedule.plan, number, left_s)
                 done |= {*left}
                 if self.interleaved or done >= self._needed().keys():
+                    self._schedule.learn_start(start_s)
                     self._end_repeat(number)
                 self._extras.run(self._schedule.plan)
         self._save()
@@ -232,7 +234,7 @@ class _Runner:
         calibrations = {name: item.calibration for name, item in self._records.items() if item.calibration is not None}
         sizes = self._profile.inference_batch_sizes
         costs = Costs(
-            start_s=self.arms.start_s,
+            start_s=self.arms.next_start_s,
             step_time_ms={name: cost.step_time_ms for name, cost in calibrations.items() if cost.step_time_ms},
             batch_size={name: self._records[name].settings.in_force.batch_size for name in calibrations},
             input_time_ms=max(cost.input_time_ms for cost in calibrations.values()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from statistics import fmean
 from typing import Literal
 
@@ -142,6 +143,10 @@ class Schedule:
         if not self.plan.interleaved:
             return self._measurement.repeats // 2 % 2 == 0
         return self._measurement.repeats < FEWEST_WITH_CONTROL or control_s <= CONTROL_SHARE * stage_s
+
+    def learn_start(self, start_s: float) -> None:
+        """Takes over what a start of all arms costs where it is less than planned: what was compiled is loaded."""
+        self._measurement.plan = self.plan = replace(self.plan, start_s=min(start_s, self.plan.start_s))
 
     def learn(self, speedups: Iterable[Speedup]) -> None:
         """Takes over how much the rounds and the repeats of these speed-ups vary, on average."""

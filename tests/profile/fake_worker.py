@@ -14,6 +14,7 @@ import numpy as np
 
 from halfstep.operations.op_kinds import Layers
 from halfstep.profile.records import (
+    FULL_DISK,
     ArmSettings,
     Calibration,
     FirstStep,
@@ -56,7 +57,7 @@ class FakeWorker:
 
     def __init__(self, trial: Trial) -> None:
         self.entry, self.step_ms = trial.variant, STEP_MS[trial.variant.policy]
-        self.batch_size = trial.train.batch_size
+        self.batch_size, self.programs = trial.train.batch_size, trial.programs
         with suppress(OSError):
             self.step_ms = float((Path(os.environ[FOLDER]) / f"step-{self.entry.policy}").read_text())
         self.step_ms *= IN_FLOAT32 if self.entry.float32_layers else 1.0
@@ -82,7 +83,16 @@ class FakeWorker:
         return time.monotonic()
 
     def warm_up(self, steps: int, drained_batches: int = 0) -> FirstStep:
-        return FirstStep(0.1, 6.0)
+        """Compiles or loads a program; a test says what cannot be loaded, and when the disk is full."""
+        seconds, fails = 5.0, Path(os.environ[FOLDER]) / "programs-fail"
+        if self.programs is not None:
+            program = self.programs / "program"
+            log("load" if program.exists() else "compile", self.programs.name.partition("-")[2])
+            if fails.exists() and (fails.read_text() == FULL_DISK or program.exists()):
+                raise ValueError(fails.read_text())
+            seconds = 0.5 if program.exists() else 5.0
+            program.write_text("program")
+        return FirstStep(seconds, 6.0)
 
     def calibrate(self, sizes: tuple[int, ...]) -> Calibration:
         latencies = dict.fromkeys(sizes, self.step_ms / 10)
@@ -181,7 +191,11 @@ def serve_fake(connection: Connection, trial: Trial) -> None:
             if _fails(method, worker.entry.policy):
                 connection.send(f"{method} does not work here")
             else:
-                connection.send(getattr(worker, method)(*arguments))
+                try:
+                    answer = getattr(worker, method)(*arguments)
+                except ValueError as error:
+                    answer = str(error)
+                connection.send(answer)
 
 
 def serve_always_out_of_memory(connection: Connection, trial: Trial) -> None:

@@ -17,12 +17,13 @@ import psutil
 import pytest
 
 from halfstep.errors import ProfileError
+from halfstep.machine.fingerprint import fingerprint
 from halfstep.machine.gpus import cuda
 from halfstep.params.schema import ModelParams, Params, ProfileParams, TaskParams, TrainParams
-from halfstep.profile import confirming, extras, runner
+from halfstep.profile import compile_cache, confirming, extras, runner
 from halfstep.profile.arms import Arms, order_of_arms
 from halfstep.profile.confirming import confirm
-from halfstep.profile.records import Measurement
+from halfstep.profile.records import FULL_DISK, FirstStep, Measurement
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.worker_process import Serve
@@ -513,3 +514,49 @@ def test_without_a_plan_there_is_nothing_to_try(folder: Path) -> None:
     assert (
         confirm(change, {}, Params(), Measurement({}), Repeats(folder / "none", amounts(ProfileParams(), 1.05))) is None
     )
+
+
+@pytest.fixture
+def known_machine() -> None:
+    """Compiled programs may be kept, and there are none."""
+    files.write_json(files.ENVIRONMENT_FILE, fingerprint())
+    shutil.rmtree(compile_cache.FOLDER, ignore_errors=True)
+
+
+def compilations(folder: Path) -> list[str]:
+    """The programs that were compiled and loaded, in order; `0` or `1`, and `copy` for the copy's."""
+    return [event for event in events(folder) if event.startswith(("compile", "load"))]
+
+
+@pytest.mark.usefixtures("known_machine")
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_arms_compile_once_on_a_cpu_and_twice_on_a_gpu(
+    on_gpu: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's tuner picks other kernels when it compiles again: two draws for each arm and for the copy."""
+    if on_gpu:
+        (folder / "gpu").touch()
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(a100()))
+    measurement = measured(folder, profile_params(processes=4), arms=configs("float32", "mixed_bfloat16"))
+    found = Counter(compilations(folder))
+    numbers = ("0", "1") if on_gpu else ("0",)
+    assert measurement.repeats == 4
+    assert {event: found[event] for event in found if event.startswith("compile")} == {
+        f"compile {who}{number}": count for number in numbers for who, count in (("", 2), ("copy-", 1))
+    }
+    assert found["load 0"] >= (2 if on_gpu else 6)
+    record = measurement.records["mixed_bfloat16"]
+    assert (record.first_step, record.loaded_s) == (FirstStep(5.0, 6.0), 0.5)
+
+
+@pytest.mark.usefixtures("known_machine")
+@pytest.mark.parametrize("reason", ["what was loaded is of another machine", FULL_DISK])
+def test_process_that_fails_with_its_programs_starts_once_more_without(
+    reason: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "programs-fail").write_text(reason)
+    measurement = measured(folder, profile_params(processes=2))
+    assert measurement.repeats == 2
+    assert f"{reason}; its programs are compiled anew" in capsys.readouterr().out
+    assert not [path for path in compile_cache.FOLDER.rglob("program") if reason == FULL_DISK]
