@@ -639,7 +639,8 @@ def speedup_between(measure: str, variant: str, before: Profile, after: Profile)
     protocol = before.summary.protocol
     confidence = protocol.confidence_of(variant, measure)
     speedup = speedup_of(measure, times_of(before), times_of(after), confidence, interleaved=protocol.interleaved)
-    return replace(speedup, run_sd=RUN_SD)
+    tuned = sum(bool(arm.summary.in_force.xla) for arm in (before, after)) if protocol.compilations else 0
+    return replace(speedup, run_sd=RUN_SD, tuned=tuned)
 
 
 def times_of(profile: Profile) -> Times:

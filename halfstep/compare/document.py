@@ -12,8 +12,10 @@ from halfstep.compare.explain.account import op_changes
 from halfstep.compare.explain.why import why
 from halfstep.compare.gate import gate_of
 from halfstep.compare.metrics import (
+    COMPILED,
     LARGEST_BATCH,
     LARGEST_BATCH_PER_S,
+    LOADED,
     PEAK_MEMORY,
     STARTUP,
     metric_values,
@@ -66,6 +68,8 @@ def document_of(judging: Judging) -> document.Comparison:
         baseline_reasons=judging.baseline_reasons or None,
         train_time_s=train_times_s(study.variants) or None,
         startup_s=metric_values(study.variants, STARTUP) or None,
+        compiled_s=metric_values(study.variants, COMPILED) or None,
+        loaded_s=metric_values(study.variants, LOADED) or None,
         notes=tuple(notes(judging)) or None,
         setup=_setup(study),
         serving=serving_of(judging),

@@ -47,6 +47,7 @@ def protocol_of(
         account_seconds=measurement.account_s or None,
         stage_seconds=measurement.stage_s,
         interleaved=measurement.plan.interleaved,
+        compilations=measurement.compilations,
         endings=measurement.endings,
         drifting_processes=drifting,
         unsteady=unsteady_measures(records),

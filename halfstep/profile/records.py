@@ -140,6 +140,7 @@ class Measurement:
         records: what is known of each arm, by name; its times are in files of their own.
         looks: by candidate and measure.
         seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
+        compilations: of each arm that its repeats share; None on a CPU, and where each process compiled for itself.
         finished: whether its results were written.
         resumed: how many of the repeats were taken over from an earlier session.
         ended: how it went; None before its end.
@@ -156,6 +157,7 @@ class Measurement:
     records: dict[str, ArmRecord] = field(default_factory=dict)
     looks: dict[str, dict[str, Looks]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    compilations: int | None = None
     finished: bool = False
     resumed: Annotated[int, Field(exclude=True)] = 0
     ended: Annotated[Protocol | None, Field(exclude=True)] = None

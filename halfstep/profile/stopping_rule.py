@@ -139,7 +139,7 @@ class StoppingRule:
         times = self._times()
         for key in self.open():
             (candidate, measure), looks = key, self._looks(key)
-            repeats = shared_repeats(measure, times[self._baseline], times[candidate])
+            repeats = self._shared(measure, times[self._baseline], times[candidate])
             if out_of is not None:
                 confidence = final_confidence(looks.interim, looks.last)
                 speedups = self._factors(times, key, confidence)
@@ -162,7 +162,7 @@ class StoppingRule:
         return {
             (name, measure): self._speedup(measure, times[self._baseline], times[name], confidence)
             for name, measure in self._keys
-            if shared_repeats(measure, times[self._baseline], times[name])
+            if self._shared(measure, times[self._baseline], times[name])
         }
 
     @staticmethod
@@ -215,9 +215,12 @@ class StoppingRule:
         bridge = self._bridge(candidate, measure)
         if bridge is None or speedup.side(self._target.min_speedup) == "below":
             return [speedup]
-        if bridge not in times or shared_repeats(measure, times[bridge], times[candidate]) < 2:
+        if bridge not in times or self._shared(measure, times[bridge], times[candidate]) < 2:
             return []
         return [speedup, self._speedup(measure, times[bridge], times[candidate], confidence)]
+
+    def _shared(self, measure: str, before: Times, after: Times) -> int:
+        return shared_repeats(measure, before, after)
 
     def _speedup(self, measure: str, before: Times, after: Times, confidence: float) -> Speedup:
         return speedup_of(measure, before, after, confidence, interleaved=self._target.interleaved, fewest=1)
@@ -231,7 +234,7 @@ class StoppingRule:
         """Whether the interval, or before the first repeat the calibration, leaves `min_speedup` possible."""
         candidate, measure = key
         before, after = times[self._baseline], times[candidate]
-        if shared_repeats(measure, before, after):
+        if self._shared(measure, before, after):
             return self._speedup(measure, before, after, CONFIDENCE).side(self._target.min_speedup) != "below"
         calibrated = self._calibrated_ratio(candidate, measure)
         return calibrated is None or calibrated >= MIN_CALIBRATED * self._target.min_speedup

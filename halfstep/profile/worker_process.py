@@ -54,6 +54,12 @@ class WorkerProcess:
         self._is_busy = False
 
     @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process.pid is not None, "the process was started"
+        return self._process.pid
+
+    @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.is_alive()
@@ -97,9 +103,8 @@ class WorkerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         """Signals the process's group, of which it is the leader as soon as it has answered once."""
-        assert self._process.pid is not None, "the process was started"
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
 
     def close(self) -> None:
         """Closes the connection, which ends the process. Kills it if it is busy or does not end in `STOP_TIMEOUT_S`."""

@@ -779,6 +779,8 @@ class Comparison(Document):
         baseline_reasons: what limits the baseline by itself.
         train_time_s: seconds of a whole training by variant, validation and compilation included; mean over seeds.
         startup_s: processor seconds to import, to build the model and to run the first step, by variant.
+        compiled_s, loaded_s: seconds of the first step by variant, where XLA compiled it and where a later process
+            loaded it; None where no process has loaded anything.
         notes: sentences on what limits all of it, such as a measure that decides nothing.
         answer: all of it in six lines; None in files of earlier releases.
         setup: what was compared, and how it was measured.
@@ -803,6 +805,8 @@ class Comparison(Document):
     baseline_reasons: tuple[Reason, ...] | None = None
     train_time_s: dict[str, float] | None = None
     startup_s: dict[str, float] | None = None
+    compiled_s: dict[str, float] | None = None
+    loaded_s: dict[str, float] | None = None
     notes: tuple[str, ...] | None = None
     answer: Answer | None = None
     setup: Setup | None = None

@@ -312,6 +312,7 @@ class Protocol(Record):
         account_seconds: the part that was spent on short traces.
         stage_seconds: seconds from the start of the stage to the end of the measurement, of all sessions.
         interleaved: whether the arms took turns; on a GPU one arm is measured at a time.
+        compilations: of each arm that its repeats share, on a GPU; None where each process compiled for itself.
         endings: why each measure ended, by candidate and measure.
         drifting_processes: repeats whose counted rounds still show a trend.
         unsteady: measures whose latency was still falling at the end of a turn.
@@ -334,6 +335,7 @@ class Protocol(Record):
     account_seconds: float | None = None
     stage_seconds: float | None = None
     interleaved: bool = True
+    compilations: int | None = None
     endings: Mapping[str, Mapping[str, Ending]] = Field(default_factory=dict)
     drifting_processes: int = 0
     unsteady: tuple[str, ...] = ()

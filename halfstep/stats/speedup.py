@@ -37,6 +37,11 @@ LAST_LOOKS, LAST_LOOK_SHARE = 2, 0.57
 # Standard deviation of one arm's time between whole runs: what no repeat of one run can show. It is in what `compare`
 # judges by, and not in what `profile` stops and plans by, which more repeats must be able to narrow.
 RUN_SD = 0.01
+# On a GPU, XLA tries kernels when it compiles, and what loads a program has the same ones: repeats share so many
+# compilations of each arm in turn. One arm's times differ by so much between compilations at least, which is a guess
+# until it is measured: in the frozen studies, processes that each compiled for themselves differ by 0.4 to 13 %.
+COMPILATIONS = 2
+TUNER_SD = 0.01
 REPEAT_SD = 0.01  # smallest standard deviation of a repeat: few repeats that happen to agree do not show it to be 0
 # Cap on the degrees of freedom of the error, as a multiple of those of the repeats (or occasions). Which part of it is
 # the rounds' is itself estimated: without this limit, four repeats that differ by 3 % and rounds by 4 % cover 93.7 % in
@@ -112,6 +117,7 @@ class ProcessTimes:
         typical_log_ratio: logarithm of the ratio of a typical round: the interquartile mean over the rounds.
         rounds: number of rounds, of the arm with fewer of them.
         spread: of the rounds; None with fewer than two of them.
+        repeat: its number.
     """
 
     count: float
@@ -120,6 +126,7 @@ class ProcessTimes:
     typical_log_ratio: float
     rounds: int
     spread: Spread | None = None
+    repeat: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,13 @@ class Error:
             return self
         degrees = self.degrees * ((own + variance) / own) ** 2 if own else math.inf
         return Error(math.sqrt(own + variance), degrees)
+
+    def with_seen(self, variance: float) -> Error:
+        """The error of a sum with something of this variance, of which two values are known, by Satterthwaite."""
+        own = self.standard_error**2
+        if not variance or math.isinf(own):
+            return self
+        return Error(math.sqrt(own + variance), (own + variance) ** 2 / (own**2 / self.degrees + variance**2))
 
     def quantile(self, confidence: float) -> float:
         """Half the width of the interval of this confidence, on the logarithmic scale."""
@@ -216,6 +230,8 @@ class Speedup:
             few repeats, which do not show how much repeats differ.
         run_sd: standard deviation of the logarithm of one arm's time between runs; 0 for the error within this run.
         earlier: what other occasions found of the same arms. The times are of this run alone.
+        tuned: arms of which the repeats share compilations (`COMPILATIONS`). Their mean differs from that of all
+            compilations by what `TUNER_SD` gives, or by what both show beyond that and beyond their repeats.
     """
 
     by_process: tuple[ProcessTimes, ...]
@@ -224,6 +240,7 @@ class Speedup:
     others: tuple[Speedup, ...] = ()
     run_sd: float = 0.0
     earlier: tuple[Occasion, ...] = ()
+    tuned: int = 0
 
     @property
     def rounds(self) -> int:
@@ -257,7 +274,7 @@ class Speedup:
     @property
     def occasion(self) -> Occasion:
         """What this run by itself found."""
-        return Occasion(math.log(self.run_ratio), self._error_within_run, self.confidence)
+        return Occasion(math.log(self.run_ratio), self._error_of_run, self.confidence)
 
     @property
     def occasions(self) -> int:
@@ -292,13 +309,30 @@ class Speedup:
 
         Satterthwaite's degrees of freedom grow with what is known, by which a single run would seem to be better known.
         """
-        own = self._error_within_run
+        own = self._error_of_run
         return (self.error,) if self.earlier or not own.standard_error else (self.error, own)
 
     @property
     def within_run(self) -> Speedup:
         """That of this run alone, with the error within it."""
-        return replace(self, run_sd=0.0, earlier=())
+        return replace(self, run_sd=0.0, earlier=(), tuned=0)
+
+    @property
+    def _error_of_run(self) -> Error:
+        """That of what was compiled, too."""
+        error = self._error_within_run
+        by_compilation = [
+            [item for item in self.by_process if item.repeat % COMPILATIONS == number] for number in range(COMPILATIONS)
+        ]
+        found = [item for item in by_compilation if item]
+        if not self.tuned:
+            return error
+        known = self.tuned * TUNER_SD**2 / len(found)
+        logs = [
+            math.log(sum(one.baseline_ms for one in item) / sum(one.candidate_ms for one in item)) for item in found
+        ]
+        seen = float(np.var(logs, ddof=1)) / len(found) if len(found) > 1 else 0.0
+        return error.with_known(known).with_seen(max(0.0, seen - known - error.standard_error**2))
 
     @cached_property
     def _error_within_run(self) -> Error:
@@ -606,7 +640,9 @@ def _speedup(
     if not all(np.all(np.isfinite(arm.times_ms) & (arm.times_ms > 0)) for arms in by_repeat for arm in arms):
         raise ComparisonError(f"{what}: a time is not a positive number; run `{MEASURE_AGAIN}`")
     measured = _times_in_turns if interleaved else _times_alone
-    by_process = tuple(measured(*arms) for arms in by_repeat)
+    by_process = tuple(
+        replace(measured(*arms), repeat=int(repeat)) for repeat, arms in zip(repeats, by_repeat, strict=True)
+    )
     if len(by_process) < fewest:
         raise ComparisonError(
             f"{what}: an interval needs at least {fewest} repeats and {len(by_process)} was measured; raise "

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from halfstep.profile import schedule
 from halfstep.profile.records import ArmRecord, Calibration, Measurement
 from halfstep.profile.stopping_rule import StoppingRule, Target
 from halfstep.results.profile import InferenceCall, Round
 from halfstep.stats.speedup import INTERIM_CONFIDENCE, LOOKS, final_confidence
 from halfstep.system import files
+from halfstep.words.text import TRAIN
 from tests.profile.arm_records import BRIDGE, arm_record
 from tests.small_study import settings_in_force
+from tools.benchmarks.simulation import Machine, simulate
 
 TARGET = Target(precision=0.02, min_speedup=1.05, verdicts=6)
 MEASURES = ("train", "inference_b1")
@@ -180,3 +184,12 @@ def test_control_is_the_candidate_without_others() -> None:
     stopping_rule = rule(records(float32=10.0, **{files.CONTROL: 10.0}))
     assert stopping_rule.candidates == [files.CONTROL]
     assert stopping_rule.needed(with_control=True)[files.CONTROL] == {*MEASURES}
+
+
+@pytest.mark.parametrize("machine", [Machine(), Machine(0.003, 0.005, interleaved=False, tuner_sd=0.01)])
+def test_rule_ends_a_simulated_measurement(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/evidence.md counts errors by."""
+    monkeypatch.setattr(schedule, "time", time)  # afterwards the clock is a real one again
+    found = simulate(machine, np.random.default_rng(0), {("mixed_float16", TRAIN): 1.5})
+    assert found.repeats >= 2
+    assert found.speedups["mixed_float16", TRAIN].low > 1.2

@@ -12,6 +12,7 @@ from scipy import stats
 
 from halfstep.errors import ComparisonError
 from halfstep.stats.speedup import (
+    COMPILATIONS,
     INTERIM_CONFIDENCE,
     LOOKS,
     MIN_LOOKS_PAID,
@@ -377,6 +378,26 @@ def test_few_repeats_that_differ_keep_the_coverage(repeats: int) -> None:
     errors = [of_round / np.sqrt(item.rounds) for item, (of_round, _) in zip(speedups, components, strict=True)]
     covered = [abs(np.log(item.ratio)) <= 2 * error for item, error in zip(speedups, errors, strict=True)]
     assert np.mean(covered) < 0.85
+
+
+@pytest.mark.parametrize(("tuner_sd", "least"), [(0.005, 0.95), (0.01, 0.94), (0.04, 0.85)])
+def test_repeats_that_share_compilations_keep_the_coverage(tuner_sd: float, least: float) -> None:
+    """Two compilations of each arm, loaded in turn: more repeats do not show more of what the tuner may choose."""
+    generator, holds, without = np.random.default_rng(0), list[bool](), list[bool]()
+    for _ in range(1000):
+        draws = 10 * np.exp(tuner_sd * generator.normal(size=(2, COMPILATIONS)))
+        noise = np.exp(0.005 * generator.normal(size=(2, 4, 8)))
+        tables = [
+            _rounds([(draw[repeat % COMPILATIONS] * of_repeat).tolist() for repeat, of_repeat in enumerate(of_arm)])
+            for draw, of_arm in zip(draws, noise, strict=True)
+        ]
+        speedup = train_speedup(*tables, interleaved=False)
+        both = replace(speedup, tuned=2)
+        holds.append(both.low <= 1 <= both.high)
+        without.append(speedup.low <= 1 <= speedup.high)
+    assert np.mean(holds) >= least
+    assert np.mean(without) < np.mean(holds)
+    assert both.within_run.error == speedup.within_run.error
 
 
 def test_looks_share_the_error_rate() -> None:

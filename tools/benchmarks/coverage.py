@@ -85,14 +85,17 @@ def alone() -> Iterator[tuple[str, Machine]]:
     yield "alone: the same, a quarter of the rounds throttled", replace(usual, max_seconds=300, throttled=0.25)
     yield "alone: repeats 0 %, rounds 3 %", replace(usual, repeat_sd=0.0, round_sd=0.03)
     yield "alone: repeats 2 %, rounds 2 %", replace(usual, repeat_sd=0.02, round_sd=0.02)
+    noisy = replace(exact, repeat_sd=0.015, round_sd=0.015)
+    for tuner_sd, (noise, machine) in product((0.005, 0.01, 0.02), {"": exact, ", repeats 1.5 %": noisy}.items()):
+        yield f"alone: each arm compiled twice, tuner {tuner_sd:.1%}{noise}", replace(machine, tuner_sd=tuner_sd)
     yield "alone: drift of 2 %, trend of 1 % from arm to arm", replace(usual, drift_sd=0.02, trend=0.01)
 
 
-def judged(measurement: Found, run_sd: float) -> Found:
-    """The measurement with what whole runs differ by in its errors, as `compare` has it."""
+def judged(measurement: Found, run_sd: float, tuned: int = 0) -> Found:
+    """The measurement with what whole runs, and compilations, differ by in its errors, as `compare` has it."""
     if "run_sd" not in {field.name for field in fields(Speedup)}:
         return measurement
-    known: dict[str, Any] = {"run_sd": run_sd}
+    known: dict[str, Any] = {"run_sd": run_sd} | ({"tuned": tuned} if tuned else {})
     return replace(
         measurement,
         speedups={key: replace(speedup, **known) for key, speedup in measurement.speedups.items()},
@@ -145,7 +148,7 @@ def row(name: str, machine: Machine, trials: int) -> dict[str, Any]:
     for _ in range(trials):
         measurement = simulate(machine, generator, truth)
         within.add(measurement)
-        with_runs.add(judged(measurement, RUN_SD))
+        with_runs.add(judged(measurement, RUN_SD, 2 if machine.tuner_sd else 0))
         trained = (speedup for (_, measure), speedup in measurement.speedups.items() if measure == TRAIN)
         of_training += [speedup.low <= MIN_SPEEDUP <= speedup.high for speedup in trained]
     found_percent = {"within": within.percent(), "judged": with_runs.percent()}

@@ -24,7 +24,7 @@ from halfstep.profile.schedule import Schedule
 from halfstep.profile.steady_state import first_steady
 from halfstep.profile.stopping_rule import Key, StoppingRule, Target
 from halfstep.results.profile import InForce
-from halfstep.stats.speedup import ProcessTimes, Speedup, times_alone, times_of_rounds
+from halfstep.stats.speedup import COMPILATIONS, ProcessTimes, Speedup, times_alone, times_of_rounds
 from halfstep.system import files
 from halfstep.words.text import TRAIN, inference_measure
 from tests.profile.fake_worker import CONFIGURATION
@@ -63,6 +63,7 @@ class Machine:
         process_drift: by how much the time of a process changes from its first round to its last.
         burst_pause_s: mean seconds between two bursts of other load, which all arms feel; 0 without any.
         run_sd: between whole measurements of an arm.
+        tuner_sd: between compilations of an arm, which its repeats share in turn.
         drift_sd: from one repeat to the next, or from one arm to the next where one is measured at a time.
         trend: what is added to the logarithm of the time in each of them.
         interleaved: whether the arms take turns.
@@ -89,6 +90,7 @@ class Machine:
     process_drift: float = 0.0
     burst_pause_s: float = 0.0
     run_sd: float = 0.0
+    tuner_sd: float = 0.0
     drift_sd: float = 0.0
     trend: float = 0.0
     interleaved: bool = True
@@ -142,8 +144,8 @@ class RuleOnRounds(StoppingRule):
     def _times(self) -> dict[str, Any]:
         return {name: {} for name in self._records} | steady(self.rounds)
 
-    def _shared(self, times: Mapping[str, Any], measure: str, baseline: str, candidate: str) -> int:
-        return len(times[baseline].get(measure, {}).keys() & times[candidate].get(measure, {}).keys())
+    def _shared(self, measure: str, before: Any, after: Any) -> int:
+        return len(before.get(measure, {}).keys() & after.get(measure, {}).keys())
 
     def _speedup(self, measure: str, before: Any, after: Any, confidence: float) -> Speedup:
         return ratio(before[measure], after[measure], confidence, interleaved=self._target.interleaved)
@@ -158,7 +160,10 @@ def ratio(
 ) -> Speedup:
     """Of the rounds that both arms have, or of all if they did not take turns; not a number: it does not count."""
     repeats = [(before[repeat], after[repeat]) for repeat in sorted(before.keys() & after.keys())]
-    return Speedup(tuple(_paired(*arms) if interleaved else _alone(*arms) for arms in repeats), confidence, interleaved)
+    times = (_paired(*arms) if interleaved else _alone(*arms) for arms in repeats)
+    numbers = sorted(before.keys() & after.keys())
+    by_process = tuple(replace(item, repeat=number) for item, number in zip(times, numbers, strict=True))
+    return Speedup(by_process, confidence, interleaved)
 
 
 def _paired(before: NDArray[np.float64], after: NDArray[np.float64]) -> ProcessTimes:
@@ -311,6 +316,7 @@ class _Draws:
     def __init__(self, machine: Machine, generator: Generator, truth: Mapping[Key, float]) -> None:
         self.machine, self._generator, self._truth = machine, generator, truth
         self._run: dict[Key, float] = {}
+        self._compiled: dict[tuple[str, str, int], float] = {}
         self._level, self._order = 0.0, list[str]()
         self._common: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._states = self._spells(machine.state_s, machine.state_s) if machine.states else None
@@ -343,7 +349,7 @@ class _Draws:
         """
         machine, generator, count = self.machine, self._generator, len(began_s)
         wide = np.where(generator.random(count) < machine.outliers, OUTLIER_FACTOR, 1.0)
-        logs = self._own(name, measure) + machine.round_sd * wide * self._noise(count, machine.autocorrelation)
+        logs = self._own(name, measure, repeat) + machine.round_sd * wide * self._noise(count, machine.autocorrelation)
         if machine.common_sd:
             if (measure, repeat) not in self._common:
                 self._common[measure, repeat] = self._noise(count, machine.common_autocorrelation)
@@ -363,13 +369,16 @@ class _Draws:
             times_ms[throttled] = np.nan
         return times_ms
 
-    def _own(self, name: str, measure: str) -> float:
+    def _own(self, name: str, measure: str, repeat: int) -> float:
         """What a process adds to the logarithm of its times."""
         machine, generator = self.machine, self._generator
         if not machine.interleaved and measure == TRAIN:
             self._level += machine.trend + machine.drift_sd * generator.normal()
         own = machine.repeat_sd * generator.normal() + self._level
         own += self._run.setdefault((name, measure), machine.run_sd * generator.normal())
+        if machine.tuner_sd:
+            draw = machine.tuner_sd * generator.normal()
+            own += self._compiled.setdefault((name, measure, repeat % COMPILATIONS), draw)
         share, slower = machine.slow_processes
         may_be_slow = machine.slow_baseline or name in CANDIDATES
         return float(own + math.log1p(slower) * (may_be_slow and generator.random() < share))
