@@ -104,12 +104,15 @@ def without(trial: Trial) -> Trial:
 
 
 def _digest(trial: Trial) -> str:
-    """Of everything that may decide what is compiled, except the operations."""
+    """Of everything that may decide what is compiled, so that one folder has the programs of one arm."""
     python = trial.variant.python
     parts = {
         "machine": fingerprint.read()["sha256"],  # by `environment`: asking for the GPUs takes seconds
         "now": [fingerprint.versions(), fingerprint.settings(os.environ), fingerprint.cpu_flags()],
         "variant": trial.variant.model_dump(mode="json"),
+        "task": [part.model_dump(mode="json") for part in (trial.task, trial.model)],
+        "train": trial.train.model_dump(mode="json", exclude={"seeds", "variants"}),
+        "data": trial.prepared_sha256,
         "own": [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()],
         "python": None if python is None else versions_of(python),
     }

@@ -15,7 +15,7 @@ from halfstep.operations.graph_names import node_name
 from halfstep.operations.op_kinds import Layers
 from halfstep.profile.plan import LEADING_STEPS
 from halfstep.profile.records import TracedStretch
-from halfstep.results.profile import HOST, AccountRow
+from halfstep.results.profile import AccountRow
 
 if TYPE_CHECKING:
     from halfstep.profile.trace import Operation
@@ -86,6 +86,7 @@ def _stretch(steps: Sequence[TracedStep], rows: Mapping[Operation, AccountRow]) 
     for step in steps:
         for operation, share_ms in step.shares_ms.items():
             times_ms[rows[operation]] += share_ms / len(steps)
-        times_ms[AccountRow(0, HOST)] += step.host_ms / len(steps)
+        for kind, idle_ms in step.idle_ms.items():
+            times_ms[AccountRow(0, kind)] += idle_ms / len(steps)
     step_ms = fmean(step.step_ms for step in steps)
     return TracedStretch(step_ms, [replace(row, time_ms=time_ms) for row, time_ms in times_ms.items()])

@@ -92,7 +92,7 @@ class AccountRow:
 
     Attributes:
         process: the repeat; 0 before it is known.
-        kind: of `halfstep.operations.op_kinds`, or `HOST` for instants without an operation.
+        kind: of `halfstep.operations.op_kinds`, or of `IDLE` for instants without an operation.
         layer, layer_class: path of the layer and its class; empty for operations outside layers.
         operation: op type, such as `Conv2D` or `Mul (gradient)`.
         dtype: data type that they compute in; empty if it is unknown.
@@ -114,6 +114,8 @@ class AccountRow:
 
 NOTABLE_MOVE = 0.01  # of a speed-up, by a trend: what rises or falls in all arms alike does not matter
 HOST = "host"  # the kind of instants without an operation
+IDLE_CAUSES = ("idle_launch", "idle_host", "idle_input")  # of those of a GPU whose cause is known
+IDLE = frozenset({HOST, *IDLE_CAUSES})
 
 
 def largest_move(ratios: Mapping[str, tuple[float, float]]) -> str | None:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -25,6 +24,8 @@ from halfstep.profile.trace.kernels import is_compute
 from halfstep.profile.trace.model import Idle
 from halfstep.profile.trace.segments import HOST, streams
 from halfstep.profile.trace.xspace import marker_spans, names_of, span
+from halfstep.results.profile import HOST as HOST_KIND
+from halfstep.results.profile import IDLE_CAUSES
 
 _INPUT = re.compile(r"IteratorGetNext|MultiDeviceIteratorGetNext")
 _WORK = re.compile(r"[^:]+:\w+|Executor\w+|ExecutorState::Process|Memory(?:Dea|A)llocation")  # of a thread
@@ -38,61 +39,103 @@ class _Launch(NamedTuple):
     thread: int
 
 
+class _Ran(NamedTuple):
+    """A kernel or copy, with what it has in common with its launch; -1 without."""
+
+    start: int
+    end: int
+    number: int
+    is_kernel: bool
+
+
+class Causes:
+    """What the threads of the host did while a GPU waited.
+
+    Args:
+        planes: of the trace.
+    """
+
+    def __init__(self, planes: Sequence[Any]) -> None:
+        self.hosts = [plane for plane in planes if plane.name == HOST]
+        threads = [(plane, line) for plane in self.hosts for line in plane.lines]
+        self.launches = dict(_launches(threads))
+        self._inputs = _Spans(_named(plane, line, _INPUT) for plane, line in threads)
+        self._work = [_Spans([_named(plane, line, _WORK, without=_INPUT)]) for plane, line in threads]
+
+    def divide(self, ran: Sequence[_Ran], copies: _Spans, start: int, end: int) -> list[int]:
+        """The times from `start` to `end` without what ran, in picoseconds: copy, launch, host, input, other."""
+        found = [0] * 5
+        for low, high, launch in _gaps(ran, start, end, self.launches):
+            rest = [(low, high)]
+            calls = _Spans([[(launch.start, high)]] if launch else [])
+            work = self._work[launch.thread] if launch else _Spans([])
+            for place, spans in enumerate((copies, calls, work, self._inputs)):
+                taken, rest = spans.of(rest)
+                found[place] += taken
+            found[-1] += sum(until - since for since, until in rest)
+        return found
+
+
 def idle_of(planes: Sequence[Any]) -> Idle | None:
     """The idle time of a trace; None without kernels, without steps, or where no kernel has its launch."""
     gpus = [plane for plane in planes if streams(plane)]
     if not gpus:
         return None
-    hosts = [plane for plane in planes if plane.name == HOST]
-    threads = [(plane, line) for plane in hosts for line in plane.lines]
-    launches = dict(_launches(threads))
-    inputs = _Spans(_named(plane, line, _INPUT) for plane, line in threads)
-    work = [_Spans([_named(plane, line, _WORK, without=_INPUT)]) for plane, line in threads]
-    markers = sorted(one for plane in hosts for one in marker_spans(plane))
-    found = (idle for plane in gpus if (idle := _of_gpu(plane, launches, inputs, work, markers)) is not None)
+    causes = Causes(planes)
+    markers = sorted(one for plane in causes.hosts for one in marker_spans(plane))
+    found = (idle for plane in gpus if (idle := _of_gpu(plane, causes, markers)) is not None)
     return max(found, key=lambda idle: idle.step_ms, default=None)
 
 
-def _of_gpu(
-    plane: Any, launches: dict[int, _Launch], inputs: _Spans, work: Sequence[_Spans], markers: Sequence[Span]
-) -> Idle | None:
-    names, kernels, copies = names_of(plane.event_metadata), list[tuple[int, int, int]](), list[Span]()
+def waiting(planes: Sequence[Any]) -> Callable[[int, int], dict[str, float]]:
+    """Returns what divides a time without kernels and copies on any GPU among the kinds of an account, in milliseconds.
+
+    Where no kernel has its launch, all of it is `HOST`.
+    """
+    causes = Causes(planes)
+    ran = sorted(one for plane in planes for one in _ran(plane))
+    kinds = (HOST_KIND, *IDLE_CAUSES, HOST_KIND)
+    is_known = any(number in causes.launches for _, _, number, _ in ran)
+
+    def divided(start: int, end: int) -> dict[str, float]:
+        times_ms = dict.fromkeys(kinds, 0.0)
+        for kind, time_ps in zip(kinds, causes.divide(ran, _Spans([]), start, end), strict=True):
+            times_ms[kind if is_known else HOST_KIND] += time_ps / _PS_PER_MS
+        return times_ms
+
+    return divided
+
+
+def _ran(plane: Any) -> Iterator[_Ran]:
+    """The kernels and copies of a GPU."""
+    names, known = names_of(plane.event_metadata), _correlations(plane)
     for line in streams(plane):
-        for event, number in _with_numbers(plane, line):
-            start, end = span(line, event)
-            if is_compute(names.get(event.metadata_id, "")):
-                kernels.append((start, end, number))
-            else:
-                copies.append((start, end))
-    kernels.sort()
-    if not any(number in launches for _, _, number in kernels):
+        for event in line.events:
+            number, is_kernel = _number(event, known), is_compute(names.get(event.metadata_id, ""))
+            yield _Ran(*span(line, event), -1 if number is None else number, is_kernel)
+
+
+def _of_gpu(plane: Any, causes: Causes, markers: Sequence[Span]) -> Idle | None:
+    both = sorted(_ran(plane))
+    kernels = [one for one in both if one.is_kernel]
+    if not any(one.number in causes.launches for one in kernels):
         return None
-    steps = _steps(plane, kernels, launches, markers)
+    steps = _steps(plane, kernels, causes.launches, markers)
     if not steps:
         return None
-    totals, copying = [0] * len(fields(Idle)), _Spans([copies])
-    for start, end in steps:
-        totals[0] += end - start
-        for low, high, launch in _gaps(kernels, start, end, launches):
-            rest = [(low, high)]
-            calls = _Spans([[(launch.start, high)]] if launch else [])
-            for place, spans in enumerate((copying, calls, work[launch.thread] if launch else _Spans([]), inputs), 2):
-                taken, rest = spans.of(rest)
-                totals[place] += taken
-            totals[-1] += sum(until - since for since, until in rest)
-    totals[1] = totals[0] - sum(totals[2:])
-    return Idle(*(total / len(steps) / _PS_PER_MS for total in totals))
+    copies = _Spans([[(one.start, one.end) for one in both if not one.is_kernel]])
+    parts = [causes.divide(kernels, copies, start, end) for start, end in steps]
+    step_ps, waits_ps = sum(end - start for start, end in steps), [sum(of_one) for of_one in zip(*parts, strict=True)]
+    return Idle(*(total / len(steps) / _PS_PER_MS for total in (step_ps, step_ps - sum(waits_ps), *waits_ps)))
 
 
-def _steps(
-    plane: Any, kernels: Sequence[tuple[int, int, int]], launches: dict[int, _Launch], markers: Sequence[Span]
-) -> list[Span]:
+def _steps(plane: Any, kernels: Sequence[_Ran], launches: dict[int, _Launch], markers: Sequence[Span]) -> list[Span]:
     """The steps of a GPU: those of its plane, or where that has none, of the kernels that each marked step launched."""
     own = sorted(span(line, event) for line in plane.lines if line.name == b"Steps" for event in line.events)
     if not own:
         by_marker: dict[int, list[Span]] = {}
         begins = [start for start, _ in markers]
-        for start, end, number in kernels:
+        for start, end, number, _ in kernels:
             place = bisect_right(begins, launches[number].start) - 1 if number in launches else -1
             if place >= 0 and launches[number].start < markers[place][1]:
                 by_marker.setdefault(place, []).append((start, end))
@@ -101,11 +144,11 @@ def _steps(
 
 
 def _gaps(
-    kernels: Sequence[tuple[int, int, int]], start: int, end: int, launches: dict[int, _Launch]
+    kernels: Sequence[_Ran], start: int, end: int, launches: dict[int, _Launch]
 ) -> Iterator[tuple[int, int, _Launch | None]]:
     """The times from `start` to `end` without a kernel, each with the launch of the kernel that ends it."""
     clock = start
-    for begun, ended, number in kernels:
+    for begun, ended, number, _ in kernels:
         if ended <= start:
             continue
         if begun > clock and clock < end:
@@ -149,19 +192,20 @@ class _Spans:
 
 def _launches(threads: Sequence[tuple[Any, Any]]) -> Iterator[tuple[int, _Launch]]:
     for thread, (plane, line) in enumerate(threads):
-        for event, number in _with_numbers(plane, line):
-            yield number, _Launch(*span(line, event), thread)
+        known = _correlations(plane)
+        for event in line.events:
+            if (number := _number(event, known)) is not None:
+                yield number, _Launch(*span(line, event), thread)
 
 
-def _with_numbers(plane: Any, line: Any) -> Iterator[tuple[Any, int]]:
-    """The events with what a launch and its kernel have in common."""
-    known = {entry.key for entry in plane.stat_metadata if entry.value.name == b"correlation_id"}
-    for event in line.events:
-        number = next(
-            (stat.int64_value or stat.uint64_value for stat in event.stats if stat.metadata_id in known), None
-        )
-        if number is not None:
-            yield event, int(number)
+def _correlations(plane: Any) -> set[int]:
+    """The statistics of what a launch and its kernel have in common."""
+    return {entry.key for entry in plane.stat_metadata if entry.value.name == b"correlation_id"}
+
+
+def _number(event: Any, known: set[int]) -> int | None:
+    numbers = (int(stat.int64_value or stat.uint64_value) for stat in event.stats if stat.metadata_id in known)
+    return next(numbers, None)
 
 
 def _named(plane: Any, line: Any, pattern: re.Pattern[str], without: re.Pattern[str] | None = None) -> Iterator[Span]:

@@ -2,23 +2,25 @@
 
 The times of operations that run at once on several threads, or of kernels on several streams, do not add up to a step.
 Here each instant is shared equally by the operations that run then, the innermost on each thread; an instant without
-any is the host's. So the shares add up to the traced step. On a GPU the operations are those of its kernels, and a
-marked step must end when the device is synchronised.
+any is idle, on a GPU by its cause (`trace.idle`). So the shares add up to the traced step. On a GPU the operations are
+those of its kernels, and a marked step must end when the device is synchronised.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 from halfstep.errors import TraceError
+from halfstep.profile.trace.idle import waiting
 from halfstep.profile.trace.model import Operation
 from halfstep.profile.trace.segments import HOST, Segment, gpu_streams, host_threads, innermost
 from halfstep.profile.trace.xspace import marker_spans, parse
+from halfstep.results.profile import HOST as HOST_KIND
 
 _PS_PER_MS = 1e9
 
@@ -28,14 +30,14 @@ class TracedStep:
     """A step of a trace.
 
     Attributes:
-        step_ms: its time in milliseconds: that of all shares and of the host.
+        step_ms: its time in milliseconds: that of all shares and of the instants without an operation.
         shares_ms: what each operation takes of it; the operations themselves have no times.
-        host_ms: instants in which no operation ran.
+        idle_ms: instants in which no operation ran, by their kind in an account.
     """
 
     step_ms: float
     shares_ms: dict[Operation, float]
-    host_ms: float
+    idle_ms: dict[str, float]
 
 
 def traced_steps(path: Path, turns: Sequence[int] = ()) -> list[TracedStep]:
@@ -61,20 +63,24 @@ def traced_steps(path: Path, turns: Sequence[int] = ()) -> list[TracedStep]:
         for place, ((_, end), begun) in enumerate(zip(markers[1:], [*starts[1:], markers[-1][1]], strict=True))
     ]
     by_step: list[list[Segment]] = [[] for _ in starts]
-    threads = gpu_streams(planes) or host_threads(planes)
+    of_gpus = gpu_streams(planes)
+    threads, idle = of_gpus or host_threads(planes), waiting(planes) if of_gpus else None
     for segment in (piece for thread in threads for piece in innermost(thread, starts[0], ends[-1])):
         for step in range(bisect_right(ends, segment.start), bisect_left(starts, segment.end)):
             start, end = max(segment.start, starts[step]), min(segment.end, ends[step])
             by_step[step].append(segment._replace(start=start, end=end))
     if not any(by_step):
         raise TraceError("the trace shows no operations")
-    return [_step(segments, end - start) for segments, start, end in zip(by_step, starts, ends, strict=True)]
+    return [_step(segments, start, end, idle) for segments, start, end in zip(by_step, starts, ends, strict=True)]
 
 
-def _step(segments: Sequence[Segment], length_ps: int) -> TracedStep:
+def _step(
+    segments: Sequence[Segment], start: int, end: int, idle: Callable[[int, int], dict[str, float]] | None
+) -> TracedStep:
     shares_ps, busy_ps = _shared(segments)
     shares_ms = {operation: share / _PS_PER_MS for operation, share in shares_ps.items()}
-    return TracedStep(length_ps / _PS_PER_MS, shares_ms, (length_ps - busy_ps) / _PS_PER_MS)
+    idle_ms = idle(start, end) if idle else {HOST_KIND: (end - start - busy_ps) / _PS_PER_MS}
+    return TracedStep((end - start) / _PS_PER_MS, shares_ms, idle_ms)
 
 
 def _shared(segments: Iterable[Segment]) -> tuple[dict[Operation, float], int]:

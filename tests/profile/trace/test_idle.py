@@ -9,6 +9,7 @@ import pytest
 from halfstep.profile.trace import read_trace
 from halfstep.profile.trace.idle import idle_of
 from halfstep.profile.trace.model import Idle
+from halfstep.profile.trace.timeline import traced_steps
 from halfstep.profile.trace.xspace import parse
 from tests.profile.trace.xspaces import HOST, Kernel, Space, gpu_space
 
@@ -17,7 +18,14 @@ STEPS, STEP_US, KERNEL_US = 4, 10_000, 3_000
 LAUNCHER, OTHER_THREAD = "tf_gpu_private", "tf_data_iterator_get_next"
 
 
-def planted(folder: Path, *, launch: int = 0, host: int = 0, input_wait: int = 0, copy: int = 0, rest: int = 0) -> Idle:
+def planted(folder: Path, **waits_us: int) -> Idle:
+    """The idle time of a trace with these waits."""
+    found = idle_of(parse(written(folder, **waits_us)).planes)
+    assert found is not None
+    return found
+
+
+def written(folder: Path, *, launch: int = 0, host: int = 0, input_wait: int = 0, copy: int = 0, rest: int = 0) -> Path:
     """Steps of two kernels. Before the second one are these microseconds of each cause, in this order reversed."""
     space = Space()
     for step in range(STEPS + 1):
@@ -35,9 +43,7 @@ def planted(folder: Path, *, launch: int = 0, host: int = 0, input_wait: int = 0
         space.event(HOST, LAUNCHER, "cuLaunchKernel", at, max(launch - 50, 0), correlation_id=numbers[1])
         left = STEP_US - (at + launch - start)
         space.event(GPU, "Stream #1(Compute)", "gemm_f32", at + launch, left, correlation_id=numbers[1], **kernel)
-    found = idle_of(parse(space.save(folder / "host.xplane.pb")).planes)
-    assert found is not None
-    return found
+    return space.save(folder / "host.xplane.pb")
 
 
 @pytest.mark.parametrize("cause", ["launch", "host", "input_wait", "copy", "rest"])
@@ -56,6 +62,14 @@ def test_all_causes_at_once_add_up_to_the_step(tmp_path: Path) -> None:
     assert (found.launch_ms, found.host_ms, found.input_ms) == pytest.approx((0.4, 0.7, 0.9))
     assert (found.copy_ms, found.other_ms) == pytest.approx((0.2, 0.1))
     assert found.busy_ms == pytest.approx(10 - 2.3)
+
+
+def test_account_has_the_same_causes_and_copies_as_operations(tmp_path: Path) -> None:
+    """Its steps last from marker to marker, so that the host runs before their first kernel, too."""
+    path = written(tmp_path, launch=400, host=700, input_wait=900, copy=200, rest=100)
+    for step in traced_steps(path):
+        assert step.idle_ms == pytest.approx({"idle_launch": 0.4, "idle_host": 0.7, "idle_input": 0.9, "host": 0.1})
+        assert sum(step.shares_ms.values()) + sum(step.idle_ms.values()) == pytest.approx(step.step_ms) == 10
 
 
 def test_input_that_is_taken_while_the_host_works_is_no_wait_for_it(tmp_path: Path) -> None:

@@ -56,28 +56,33 @@ def test_instants_are_shared_by_what_runs_then(tmp_path: Path) -> None:
     one = ("tf_Compute/1", [(2, 2.0, 4.0), (2, 10.0, 14.0), (3, 24.0, 28.0)])
     other = ("tf_Compute/2", [(5, 10.0, 30.0), (3, 12.0, 18.0)])
     first, second = traced_steps(written(tmp_path / "x", MARKERS, one, other))
-    assert (first.step_ms, first.shares_ms, first.host_ms) == (10.0, {a(): 2 + 2 / 2, B: 2 / 2 + 4}, 2.0)
-    assert (second.step_ms, second.shares_ms, second.host_ms) == (10.0, {B: 4.0}, 6.0)
+    assert (first.step_ms, first.shares_ms, first.idle_ms) == (10.0, {a(): 2 + 2 / 2, B: 2 / 2 + 4}, {HOST: 2.0})
+    assert (second.step_ms, second.shares_ms, second.idle_ms) == (10.0, {B: 4.0}, {HOST: 6.0})
 
 
 def test_innermost_operation_of_a_thread_counts(tmp_path: Path) -> None:
     thread = ("tf_Compute/1", [(2, 10.0, 18.0), (3, 12.0, 15.0), (4, 13.0, 14.0), (4, 15.0, 16.0)])
     step, _ = traced_steps(written(tmp_path / "x", MARKERS, thread))
     assert step.shares_ms == {a(): 4.0, B: 2.0, C: 2.0}
-    assert step.step_ms == sum(step.shares_ms.values()) + step.host_ms
+    assert step.step_ms == sum(step.shares_ms.values()) + sum(step.idle_ms.values())
 
 
 def test_step_lasts_until_the_next_begins(tmp_path: Path) -> None:
     markers = ("python", [(1, 0.0, 10.0), (1, 10.0, 18.0), (1, 20.0, 30.0)])
     steps = traced_steps(written(tmp_path / "x", markers, ("tf_Compute/1", [(2, 11.0, 12.0)])))
-    assert [(step.step_ms, step.host_ms) for step in steps] == [(10.0, 9.0), (10.0, 10.0)]
+    assert [(step.step_ms, step.idle_ms[HOST]) for step in steps] == [(10.0, 9.0), (10.0, 10.0)]
 
 
 def test_last_step_of_a_turn_ends_before_the_process_stands_still(tmp_path: Path) -> None:
     markers = ("python", [(1, 0.0, 10.0), (1, 10.0, 19.0), (1, 20.0, 30.0), (1, 90.0, 100.0), (1, 101.0, 111.0)])
     operations = ("tf_Compute/1", [(2, 11.0, 12.0), (2, 28.0, 29.0), (2, 50.0, 60.0), (2, 102.0, 103.0)])
     steps = traced_steps(written(tmp_path / "x", markers, operations), [3, 2])
-    assert [(step.step_ms, step.host_ms) for step in steps] == [(10.0, 9.0), (10.0, 9.0), (11.0, 11.0), (10.0, 9.0)]
+    assert [(step.step_ms, step.idle_ms[HOST]) for step in steps] == [
+        (10.0, 9.0),
+        (10.0, 9.0),
+        (11.0, 11.0),
+        (10.0, 9.0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_kernels_of_a_gpu_share_the_instants_of_its_streams(tmp_path: Path) -> N
         ): 4.0 + 1,
         Operation("", "", "Device", kernel="MemcpyH2D"): 1.0 + 2,
     }
-    assert (step.host_ms, idle.host_ms) == (2.0, 10.0)
+    assert (step.idle_ms[HOST], idle.idle_ms[HOST]) == (2.0, 10.0)
 
 
 PLANTED = """
