@@ -21,6 +21,7 @@ from halfstep.words.text import (
     percent_text,
 )
 
+_GRAPHS_FLAG = "--xla_enable_command_buffers_during_profiling"  # of TensorFlow 2.21
 CONTROL_NAME = "the second copy of the baseline"
 
 
@@ -51,7 +52,19 @@ def notes(judging: Judging) -> tuple[str, ...]:
         *_missing_texts(judging),
         *_independence_texts(judging),
         *_training_texts(judging),
+        *_traced_texts(judging),
     )
+
+
+def _traced_texts(judging: Judging) -> Iterator[str]:
+    """Where a traced step may run otherwise than a plain one, on a GPU (docs/traces.md)."""
+    flags = judging.study.environment.get("settings", {}).get("XLA_FLAGS", "")
+    for profile in (item.profile for item in judging.study.variants if item.profile is not None):
+        in_force = profile.summary.in_force
+        is_traced = profile.on_gpu and in_force.xla and not profile.account.empty
+        if is_traced and _GRAPHS_FLAG not in f"{flags} {in_force.env}":
+            yield "XLA launches no CUDA graphs while traced."
+            return
 
 
 def _training_texts(judging: Judging) -> Iterator[str]:

@@ -12,6 +12,7 @@ from halfstep.compare.study import load_study
 from halfstep.errors import ComparisonError
 from halfstep.params.schema import CompareParams, Variant
 from halfstep.results.profile import same_weights_file
+from halfstep.stats.speedup import TUNER_SD
 from halfstep.system import files
 from tests.small_study import (
     BATCH_SIZES,
@@ -186,6 +187,18 @@ def test_more_verdicts_ask_more(project: SmallStudy) -> None:
     assert p_values[2].p == p_values[3].p == p_values[2].p_adjusted
     assert p_values[3].p_adjusted == pytest.approx(4 * p_values[3].p)  # three of the other one are slow
     assert verdicts == {2: "adopt", 3: "inconclusive"}
+
+
+@pytest.mark.parametrize("xla", [True, False])
+def test_compilations_that_repeats_share_widen_the_interval(xla: bool, project: SmallStudy) -> None:
+    """With XLA, by 1 % of each arm where its two compilations differ by no more."""
+    before = project.compare().cases[1].speedups["train"]
+    shared = PROTOCOL.model_copy(update={"compilations": 2}).model_dump()
+    for name in ("float32", "mixed_float16", "mixed_bfloat16"):
+        project.edit_profile(name, protocol=shared, in_force=settings_in_force(name, xla=xla).model_dump())
+    after = project.compare().cases[1].speedups["train"]
+    known = 2 * TUNER_SD**2 / 2 if xla else 0.0
+    assert after.error.standard_error**2 == pytest.approx(before.error.standard_error**2 + known)
 
 
 def test_batch_size_that_was_not_measured_is_named(project: SmallStudy) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from halfstep.compare.document import document_of, judged
 from halfstep.compare.report.html import render_report
 from halfstep.compare.report.markdown import render_markdown
 from halfstep.compare.report.terminal import answer_text, brief
-from halfstep.compare.study import load_study
+from halfstep.compare.study import Study, load_study
 from halfstep.params.schema import CompareParams
 from halfstep.results.comparison import Comparison
 from tests.frozen import COLUMNS, FOLDER, text_of_page, unpack
@@ -23,14 +24,18 @@ MOST_WORDS = 1500  # on a page
 STUDIES = sorted(path.name.removesuffix(".tar.xz") for path in FOLDER.glob("*.tar.xz"))
 
 
-def compared(name: str, folder: Path) -> Comparison:
-    """A frozen study, compared again; `folder` is the working folder."""
+def study_of(name: str, folder: Path) -> tuple[Study, CompareParams]:
+    """A frozen study, and how it is judged; `folder` is the working folder."""
     unpack(name, folder)
     params: dict[str, Any] = yaml.safe_load((FOLDER / f"{name}.params.yaml").read_text(encoding="utf-8"))
     settings = CompareParams(**params["compare"])
     train, sizes = params["train"], params["profile"]["inference_batch_sizes"]
-    study = load_study(settings.baseline, train["variants"], train["seeds"], sizes)
-    return document_of(judged(study, settings))
+    return load_study(settings.baseline, train["variants"], train["seeds"], sizes), settings
+
+
+def compared(name: str, folder: Path) -> Comparison:
+    """A frozen study, compared again; `folder` is the working folder."""
+    return document_of(judged(*study_of(name, folder)))
 
 
 def texts_of(comparison: Comparison) -> str:
@@ -80,6 +85,16 @@ def test_every_key_and_sentence_is_as_it_was(name: str, tmp_path: Path, monkeypa
     assert differences(frozen, comparison.as_json()) == []
     assert len(text_of_page(render_report(comparison)).split()) <= MOST_WORDS
     assert lost((FOLDER / f"{name}.txt").read_text(encoding="utf-8"), texts_of(comparison)) == []
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_enable_command_buffers_during_profiling=true"])
+def test_traces_without_cuda_graphs_are_said(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA launches kernels one by one while a profiler runs, unless it is told otherwise."""
+    monkeypatch.chdir(tmp_path)
+    study, settings = study_of("h100", tmp_path)
+    study = replace(study, environment={**study.environment, "settings": {"XLA_FLAGS": flags}})
+    said = [note for note in document_of(judged(study, settings)).notes or () if "CUDA graphs" in note]
+    assert len(said) == (not flags)
 
 
 def test_difference_is_found() -> None:
