@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from halfstep.cli import cli_entry
@@ -23,11 +25,13 @@ from halfstep.compare.report.terminal import answer_text
 from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
+from halfstep.results.task import ESTIMATE, Estimate
 from halfstep.system import files, overlays, rerun, sealing
 from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
 from halfstep.system.locking import holder_of, try_lock
 from halfstep.system.supervision import die_with_parent
+from halfstep.words.text import hours_text
 from halfstep.workspace import (
     copy_plots,
     edits_of,
@@ -62,7 +66,8 @@ _EPILOG = """\
 example:
   halfstep judge train.py --minutes 2 --set train.epochs=3 -- --data pictures
 
-It trains each variant once, times them in turns for a minute or more, and prints the answer last. The report is
+It trains each variant once, times them in turns for a minute or more, and prints the answer last. Where the trainings
+take more than ten minutes, it times first, answers for the speed, and says how to go on. The report is
 .halfstep/report.html; everything else is below .halfstep/judge. An edit and the same command measure only what
 changed. Exit status: 0 for an answer, 1 where compare.gate does not pass, 2 where it could not answer.
 """
@@ -70,6 +75,9 @@ _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
 _SWITCH = "HALFSTEP_OVERLAYS"
 _MOST_LISTED = 50_000
+LONG_S = 600.0  # of all trainings together: longer ones come after a first answer about the speed
+_TRAIN = "--train"
+_SPEED_FIRST = {"train.epochs": 0, "serve.formats": []}
 _END_S = 5.0  # for processes of a pipeline that was stopped
 
 
@@ -97,17 +105,51 @@ def main() -> None:
         _make(workspace)
         files.write_text(workspace / PARAMS_FILE, text)
         files.write_text(workspace / _WRITTEN, parameters(values))
-        files.write_json(workspace / files.JUDGE_CALL, {"known": list(_deciding(known)), "own": own})
+        deciding = _with_train(workspace, list(_deciding(known)), own)
+        files.write_json(workspace / files.JUDGE_CALL, {"known": deciding, "own": own})
         store = (values | edits)["tracking.uri"]
         folders = _folders(arguments, here) if store == _STORE or store.startswith("http") else []
-        began_s = time.time()
-        _run_sealed(workspace, here, folders, again=arguments.again, to_stderr=arguments.json)
+        began_s, later = time.time(), ""
+        with _sealed(workspace, here, folders) as dvc_repro:
+            repro = partial(_run, workspace=workspace, to_stderr=arguments.json)
+            if arguments.again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
+                repro([*dvc_repro, "-f", "-s", arguments.again])
+            if _TRAIN not in deciding and (values | edits).get("train.epochs") is None and arguments.images is None:
+                repro([*dvc_repro, "prepare"])
+                later = _later(workspace, deciding, own)
+            if later:
+                files.write_text(workspace / PARAMS_FILE, parameters(values | edits | _SPEED_FIRST))
+                files.write_text(workspace / _WRITTEN, parameters(values | _SPEED_FIRST))
+            repro(dvc_repro)
         shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     result = workspace / COMPARISON
     if arguments.json:
         print(result.read_text(encoding="utf-8"), end="")
     elif result.stat().st_mtime < began_s:  # `compare` had nothing to do, so it printed nothing
         print(answer_text(Comparison.read(result)))
+    if later:
+        print(later, file=sys.stderr if arguments.json else sys.stdout)
+
+
+def _with_train(workspace: Path, deciding: list[str], own: Sequence[str]) -> list[str]:
+    """The arguments, with `--train` where the last call had it and was the same otherwise: what it trained counts."""
+    call = workspace / files.JUDGE_CALL
+    before = files.read_json(call) if call.is_file() else {}
+    is_same = before == {"known": [*deciding, _TRAIN], "own": list(own)}
+    return [*(name for name in deciding if name != _TRAIN), *([_TRAIN] if is_same or _TRAIN in deciding else [])]
+
+
+def _later(workspace: Path, deciding: Sequence[str], own: Sequence[str]) -> str:
+    """What is said where the speed comes first, because the trainings take long; empty where they do not."""
+    estimate = workspace / ESTIMATE
+    seconds = Estimate.read(estimate).seconds if estimate.is_file() else None
+    if seconds is None or seconds <= LONG_S:
+        return ""
+    command = shlex.join(["halfstep", "judge", *deciding, _TRAIN, *(["--", *own] if own else [])])
+    return (
+        f"The accuracy is not measured yet: the trainings take about {hours_text(seconds)}.\n"
+        f"`{command}` trains, and keeps what was timed; --set train.epochs=N trains for fewer epochs."
+    )
 
 
 @contextmanager
@@ -136,6 +178,7 @@ def _arguments(known: Sequence[str]) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
+    parser.add_argument(_TRAIN, action="store_true", help="train at once, also where that takes long")
     parser.add_argument(rerun.AGAIN, metavar="STAGE", help="run profile, serve or another stage again, without an edit")
     arguments, others = parser.parse_known_args(known)
     if others:
@@ -203,18 +246,16 @@ def _has_commit(workspace: Path) -> bool:
         return False
 
 
-def _run_sealed(workspace: Path, here: Path, folders: Sequence[Path], *, again: str | None, to_stderr: bool) -> None:
-    """Runs the pipeline, first a stage that runs again, and says what the user's code would have changed."""
+@contextmanager
+def _sealed(workspace: Path, here: Path, folders: Sequence[Path]) -> Iterator[list[str]]:
+    """Yields the command that runs the pipeline, and says at the end what the user's code would have changed."""
     sealing.undo(workspace)  # what a kill has left
     sealing.forget_changed(workspace)
     before = _listing(here)
     changed = set[str]()
     try:
         with _overlays(workspace, here, folders, changed) as prefix:
-            dvc_repro = [*prefix, sys.executable, "-c", _QUIET_DVC, "repro"]
-            if again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
-                _run([*dvc_repro, "-f", "-s", again], workspace, to_stderr=to_stderr)
-            _run(dvc_repro, workspace, to_stderr=to_stderr)
+            yield [*prefix, sys.executable, "-c", _QUIET_DVC, "repro"]
     finally:
         paths = sorted({*changed, *sealing.changed_paths(workspace)})
         if line := sealing.said(paths, here, files.JUDGE / sealing.WRITTEN):

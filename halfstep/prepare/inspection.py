@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ _AGAIN = (
     "when it is built again with the same seed; use `seed` where it shuffles, draws and initializes, so that all "
     "variants are trained from the same start"
 )
+_TIMED_S, _MOST_TIMED_STEPS = 1.0, 20  # of steps, to say how long the trainings take
 _FEWEST = 20  # examples to validate and to test on
 _NO_STRATEGY = "_DefaultDistributionStrategy"  # of TensorFlow: one device
 _ONE_BATCH = ", and one batch is timed again and again, without its input pipeline"
@@ -133,10 +135,25 @@ class _Inspector:
             return False
         return True
 
-    def train_a_step(self, ready: ReadyTask, fit: Callable[..., Any]) -> None:
-        """Errors show here, not after a training."""
+    def train_a_step(self, ready: ReadyTask, fit: Callable[..., Any]) -> float | None:
+        """Errors show here, not after a training.
+
+        Returns:
+            About the seconds of a step, in the first process; None in others.
+        """
+
+        def seconds(steps: int) -> float:
+            began_s = time.monotonic()
+            fit(ready.model, ready.training.batches(0, steps), steps_per_epoch=steps, verbose=0, shuffle=False)
+            return time.monotonic() - began_s
+
         with self.explained("cannot be trained"):
-            fit(ready.model, ready.training.batches(0, 1), steps_per_epoch=1, verbose=0, shuffle=False)
+            seconds(1)
+            if self.first is not None:
+                return None
+            call_s = seconds(1)  # which has nothing to compile
+            steps = max(1, min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s)))
+            return max(0.0, seconds(1 + steps) - call_s) / steps
 
     def lines(self, ready: ReadyTask, *others: Iterable[str]) -> tuple[str, ...]:
         """What the user should know; of the first process also what is the same in each."""
@@ -175,7 +192,7 @@ class _FunctionInspector(_Inspector):
         if is_tested:
             with self.explained("cannot be tested"):
                 scoring.check_metric_of(ready.task, ready.test, lambda x: ready.model(x, training=False))
-        self.train_a_step(ready, type(ready.model).fit)
+        step_s = self.train_a_step(ready, type(ready.model).fit)
         info = TaskInfo(
             name=self.trial.task.name,
             score_name=ready.task.score_name or "none",
@@ -187,7 +204,7 @@ class _FunctionInspector(_Inspector):
             can_infer=can_infer,
             restarts=bool(ready.task.callbacks),
         )
-        return Inspection(info, lines=self.lines(ready, lost))
+        return Inspection(info, lines=self.lines(ready, lost), step_s=step_s)
 
     def _built(self, *, quiet: bool, beside: dict[str, weakref.ref[Any]] | None = None) -> tuple[ReadyTask, list[str]]:
         keras.utils.set_random_seed(self.trial.seed)
@@ -288,7 +305,7 @@ class _ScriptInspector(_Inspector):
             quality = self._quality(fit) if can_infer else {"speed_only": _without_outputs(call.model)}
         scaled = compiling.scales_its_loss(call.model)
         ready, lost = self.compiled(ready, first_batches)
-        self.train_a_step(ready, call.fit)
+        step_s = self.train_a_step(ready, call.fit)
         unscaled = scaled and not compiling.scales_its_loss(call.model)
         size = len(keras.tree.flatten(fit.first_batch)[0])
         return Inspection(
@@ -309,6 +326,7 @@ class _ScriptInspector(_Inspector):
                 *self.lines(ready, self._scaling(call.model, unscaled), lost),
             ),
             seconds=call.site.seconds,
+            step_s=step_s,
         )
 
     def _data(self, call: script.Call) -> FitCall:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.params.schema import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
-from halfstep.results.task import TASK_INFO, TaskInfo
+from halfstep.results.task import ESTIMATE, TASK_INFO, Estimate, TaskInfo
 from halfstep.system import files, sealing
 from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
@@ -61,6 +61,7 @@ class Inspection:
         reads: files that a script reads, which are looked at again at each start.
         lines: what the user should know.
         seconds: until a script called `fit`.
+        step_s: about the seconds of a training step; None where none was timed.
     """
 
     info: TaskInfo
@@ -69,6 +70,7 @@ class Inspection:
     reads: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
+    step_s: float | None = None
 
 
 def layers_of(settings: Params, shape: tuple[int, int, int] | None, classes: int) -> dict[str, str]:
@@ -110,6 +112,7 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     info = inspections.info()
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
+    Estimate(seconds=inspections.trainings_s(info)).write(ESTIMATE)
     return info
 
 
@@ -223,6 +226,15 @@ class _Inspections:
             )
         if self._is_script:
             yield f"what {self._name} prints is in {SCRIPT_LOGS}/"
+
+    def trainings_s(self, info: TaskInfo) -> float | None:
+        """About the seconds of all trainings, each as fast as the baseline's steps here; None if that is not known."""
+        train = self._settings.train
+        epochs = info.script.epochs if info.script is not None and train.epochs is None else train.epochs
+        if self.first.step_s is None or info.steps_per_epoch is None or info.speed_only or epochs is None:
+            return None
+        trainings = len(train.seeds) * (len(train.variants) - len(info.left_out))
+        return self.first.step_s * info.steps_per_epoch * epochs * trainings
 
     def _processes(self) -> int:
         """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""

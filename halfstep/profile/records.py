@@ -141,6 +141,7 @@ class Measurement:
         looks: by candidate and measure.
         seconds: spent on each arm: its turns, and its share of the start-up; without short traces.
         compilations: of each arm that its repeats share; None on a CPU, and where each process compiled for itself.
+        trained: sha256 of the baseline's trainings whose weights were evaluated, by seed; empty if none was.
         finished: whether its results were written.
         resumed: how many of the repeats were taken over from an earlier session.
         ended: how it went; None before its end.
@@ -158,6 +159,7 @@ class Measurement:
     looks: dict[str, dict[str, Looks]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     compilations: int | None = None
+    trained: dict[int, str] = field(default_factory=dict)
     finished: bool = False
     resumed: Annotated[int, Field(exclude=True)] = 0
     ended: Annotated[Protocol | None, Field(exclude=True)] = None
@@ -181,6 +183,11 @@ class Measurement:
     def trace_steps(self) -> int:
         """Training steps in a trace."""
         return self.plan.trace_steps if self.plan else 0
+
+    def drop_weights(self) -> None:
+        """Forgets what the weights of the baseline gave in each precision: there are others now."""
+        for record in self.records.values():
+            record.same_weights.clear()
 
     def reopen(self) -> None:
         """All measures go on; the looks that were taken stay paid for."""

@@ -36,6 +36,7 @@ _MEASUREMENT = TypeAdapter(Measurement)
 _TIMES = TypeAdapter(dict[str, RawTimes])
 _LARGEST = TypeAdapter(dict[str, LargestBatch])
 _T = TypeVar("_T")
+_Key = TypeVar("_Key")
 
 
 class Repeats:
@@ -44,6 +45,7 @@ class Repeats:
     Args:
         folder: where they are.
         asked: the parameters that say how much is measured.
+        trained: by seed, sha256 of the manifest of the training whose weights are evaluated.
 
     Attributes:
         folder: as above; what begins with a dot there is not of the measurement, and stays.
@@ -51,15 +53,25 @@ class Repeats:
         measurement: of an earlier session that this one goes on from, with the times of its repeats; or a new one.
     """
 
-    def __init__(self, folder: Path, asked: Mapping[str, float | None]) -> None:
+    def __init__(
+        self, folder: Path, asked: Mapping[str, float | None], trained: Mapping[int, str] | None = None
+    ) -> None:
         self.folder, self.traces, self.asked = folder, folder / "traces", dict(asked)
-        earlier = self._read(_FILE, _MEASUREMENT)
-        if earlier and earlier.repeats and (not earlier.finished or asks_for_more(self.asked, earlier.asked)):
+        earlier, trained = self._read(_FILE, _MEASUREMENT), dict(trained or {})
+        if earlier and earlier.repeats and self._goes_on(earlier, trained):
             self.measurement = earlier
             self._read_times()
+            if earlier.trained != trained:
+                earlier.drop_weights()
         else:
             self.measurement = Measurement(self.asked)
             self._clear()
+        self.measurement.trained = trained
+
+    def _goes_on(self, earlier: Measurement, trained: Mapping[int, str]) -> bool:
+        """Whether this one goes on from an earlier one: it was not finished, more is asked, or was not trained yet."""
+        is_first_training = bool(trained) and not earlier.trained
+        return not earlier.finished or asks_for_more(self.asked, earlier.asked) or is_first_training
 
     def save(self) -> None:
         """Writes what is known so far. A full disk gives a warning, and the measurement continues."""
@@ -145,19 +157,22 @@ def amounts(profile: ProfileParams, min_speedup: float) -> dict[str, float | Non
     return {name: getattr(profile, name) for name in _AMOUNTS} | {"min_speedup": min_speedup}
 
 
-def inputs_of(prepared_sha256: str | None, trained: Mapping[Any, Path], **others: Any) -> dict[str, Any]:
-    """Digests of what a measurement depends on beside the parameters: machine, data, own code, and weights.
+def digests_of(trained: Mapping[_Key, Path]) -> dict[_Key, str]:
+    """The sha256 of the manifests of trainings, by the keys of their folders."""
+    return {key: files.sha256_file(folder / files.MANIFEST) for key, folder in trained.items()}
+
+
+def inputs_of(prepared_sha256: str | None, **others: Any) -> dict[str, Any]:
+    """Digests of what a measurement depends on beside the parameters: machine, data and own code.
 
     Args:
         prepared_sha256: of the manifest of the prepared data.
-        trained: folders of the trainings whose weights are used.
         others: what else.
     """
     return {
         "machine": fingerprint.read(),
         "data": prepared_sha256,
         "own": [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()],
-        "trained": {key: files.sha256_file(folder / files.MANIFEST) for key, folder in trained.items()},
         **others,
     }
 
@@ -167,9 +182,11 @@ def measurement_key(
 ) -> str:
     """Digest of all that decides the times: parameters, inputs, code and releases.
 
+    How long is trained decides none, so that what was timed before the trainings counts after them.
+
     Args:
         settings: all parameters.
-        inputs: digests of the machine, the data, the user's code, and the trainings whose weights are used.
+        inputs: digests of the machine, the data and the user's code.
         with_occasion: whether each `profile.occasion` has another one.
         code: the stage that measures.
     """
@@ -178,7 +195,7 @@ def measurement_key(
     parts = {
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),
-        "train": settings.train.model_dump(mode="json", exclude={"checkpoint_every", "require_gpu"}),
+        "train": settings.train.model_dump(mode="json", exclude={"checkpoint_every", "epochs", "require_gpu"}),
         "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
         "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,
@@ -191,12 +208,14 @@ def measurement_key(
 
 
 @contextmanager
-def opened(key: str, asked: Mapping[str, float | None], folder: str = "profile") -> Iterator[Repeats]:
+def opened(
+    key: str, asked: Mapping[str, float | None], trained: Mapping[int, str] | None = None, folder: str = "profile"
+) -> Iterator[Repeats]:
     """Opens the folder of a measurement in the original checkout; one process holds it.
 
     Args:
         key: of `measurement_key`.
-        asked: as of `Repeats`.
+        asked, trained: as of `Repeats`.
         folder: in `.halfstep`.
 
     Raises:
@@ -210,7 +229,7 @@ def opened(key: str, asked: Mapping[str, float | None], folder: str = "profile")
         raise BusyError(f"{mine} is in use by another process, which measures the same; wait for it or end it")
     with lock:
         _remove_oldest(root, mine)
-        yield Repeats(mine, asked)
+        yield Repeats(mine, asked, trained)
 
 
 def _remove_oldest(root: Path, mine: Path) -> None:

@@ -55,10 +55,10 @@ def run(settings: Params, inputs: Snapshot | None = None, choose: Chooser | None
         trials, baseline = _trials(settings, variants), settings.compare.baseline
         trained = _trained(baseline, settings.train.seeds) if baseline in variants else {}
         prepared = next(iter(trials.values())).prepared_sha256
-        inputs_of = repeats.inputs_of(prepared, trained, arms=sorted(trials))
+        inputs_of = repeats.inputs_of(prepared, arms=sorted(trials))
         key = repeats.measurement_key(settings, inputs_of)
         asked = repeats.amounts(settings.profile, settings.compare.min_speedup)
-        kept = stack.enter_context(repeats.opened(key, asked))
+        kept = stack.enter_context(repeats.opened(key, asked, repeats.digests_of(trained)))
         occasion = {
             "occasion": settings.profile.occasion,
             "measurement": repeats.measurement_key(settings, inputs_of, with_occasion=False)[:16],

@@ -10,6 +10,7 @@ from halfstep.system import files
 from halfstep.system.records import Field
 
 TASK_INFO = files.TASK_INFO
+ESTIMATE = files.WORK_DIR / "estimate.json"
 IMAGES = "images"
 
 
@@ -93,6 +94,18 @@ class TaskInfo(Document):
             f"prepare: {self.name}: {self.steps_per_epoch:,} steps per epoch, {self.examples:,} test examples, "
             f"{self.score_kind} {self.score_name}"
         )
+
+
+class Estimate(Document):
+    """How long the trainings take, as `prepare` has found; no stage depends on it.
+
+    Attributes:
+        seconds: of all together, about; None where it is not known.
+    """
+
+    VERSION: ClassVar[int] = 1
+
+    seconds: float | None = None
 
 
 def resolved(settings: Params) -> Params:

@@ -76,7 +76,9 @@ def _why_none(settings: Params) -> str | None:
 def _key(settings: Params, prepared: str) -> str:
     """Digest of all that decides what is exported and timed."""
     trained = {f"{seed}": files.train_dir(weights_of(settings), seed) for seed in seeds_of(settings)}
-    inputs = repeats.inputs_of(prepared, trained, serve=settings.serve.model_dump(mode="json"))
+    inputs = repeats.inputs_of(
+        prepared, trained=repeats.digests_of(trained), serve=settings.serve.model_dump(mode="json")
+    )
     return repeats.measurement_key(settings, inputs, code="serve")
 
 

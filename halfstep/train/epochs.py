@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halfstep.system import files
 from halfstep.system.telling import progress
+from halfstep.words.text import hours_text
 
 _LONG_S = 1800.0  # of the rest of a training
 
@@ -67,17 +68,13 @@ def length_line(name: str, epochs: int, trainings: int) -> Callable[[Epoch], Non
                 fewer = "--set train.epochs=N: fewer; --speed-only: the speed alone"
             all_s = row.epoch_time_s * epochs * trainings
             print(
-                f"{name}: its {epochs:,} epochs end in about {_hours(left_s)}, and all {trainings} trainings take "
-                f"about {_hours(all_s)} ({fewer})",
+                f"{name}: its {epochs:,} epochs end in about {hours_text(left_s)}, and all {trainings} trainings take "
+                f"about {hours_text(all_s)} ({fewer})",
                 file=sys.stderr,
                 flush=True,
             )
 
     return show
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"
 
 
 def _score(logs: Mapping[str, float]) -> list[str]:

@@ -101,3 +101,8 @@ def measure_label(measure: str) -> str:
 def timed_label(measure: str) -> str:
     """What was timed for a measure; of a training, its steps."""
     return "training step" if measure == TRAIN else measure_label(measure)
+
+
+def hours_text(seconds: float) -> str:
+    """A long time, such as `12 min` or `5 h`."""
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.0f} h"

@@ -116,6 +116,44 @@ def test_script_gets_a_verdict_and_its_repository_stays_as_it_was(folder: Folder
     assert "edited (train.py, line " in edited.stderr
 
 
+MANY_EPOCHS = """
+import keras
+import numpy as np
+
+generator = np.random.default_rng(0)
+x = generator.normal(size=(600, 16)).astype("float32")
+y = (x[:, :8].sum(1) > 0).astype("int32")
+keras.utils.set_random_seed(0)
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(2)])
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("adam", loss, metrics=["accuracy"])
+model.fit(x, y, epochs=10_000_000, batch_size=20, validation_split=0.2)
+"""
+
+
+@pytest.mark.slow
+def test_speed_comes_first_where_the_trainings_take_long_and_is_not_timed_again(folder: Folder) -> None:
+    (folder.path / "train.py").write_text(MANY_EPOCHS)
+    amounts = [text for text in SMALL_BY_SET if "train.epochs" not in text]
+    command = ("judge", "train.py", "--variants=float32,mixed_bfloat16", *amounts)
+    first = folder.halfstep(*command)
+    assert first.returncode == 0, first.stdout + first.stderr
+    said, goes_on = first.stdout.splitlines()[-2:]
+    assert said.startswith("The accuracy is not measured yet: the trainings take about ")
+    assert goes_on.startswith(f"`halfstep {' '.join(command)} --train` trains, and keeps what was timed")
+    workspace = Checkout(folder.path / files.JUDGE)
+    assert "quality" not in workspace.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
+    timed = (workspace.root / "data/profile/float32/rounds.csv").read_text().splitlines()
+
+    whole = folder.halfstep(*command, "--set=train.epochs=1")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    assert "profile: goes on after 2 repeats of an earlier measurement" in whole.stdout
+    assert "not measured yet" not in whole.stdout
+    assert "quality" in workspace.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
+    assert workspace.json("data/profile/float32/summary.json")["protocol"]["processes"] == 2
+    assert (workspace.root / "data/profile/float32/rounds.csv").read_text().splitlines() == timed
+
+
 def _command_that_measures_again_does(folder: Folder, before: Comparison) -> None:
     """What the answer says where the machine was busy; with the parameters of the call before."""
     asked = files.read_json(folder.path / files.JUDGE / files.JUDGE_CALL)

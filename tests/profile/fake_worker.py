@@ -146,6 +146,7 @@ class FakeWorker:
         return ModelAudit(layers=())
 
     def same_weights(self, trained: Path) -> Any:
+        log("weights", self.entry.policy)
         return np.zeros(3)
 
 

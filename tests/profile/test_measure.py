@@ -101,10 +101,11 @@ def measured(
     min_speedup: float = 1.05,
     trained: bool = True,
     written: bool = True,
+    digest: str = "a",
 ) -> Measurement:
-    """Measures, and notes that the results are written."""
+    """Measures, and notes that the results are written; `digest` is of what was trained."""
     profile = profile or profile_params()
-    kept = Repeats(folder / "kept", amounts(profile, min_speedup))
+    kept = Repeats(folder / "kept", amounts(profile, min_speedup), {3: digest} if trained else {})
     context = MeasurementContext(trained={3: folder} if trained else {}, min_speedup=min_speedup)
     measurement = measure(arms or configs(), "float32", profile, context, kept, serve)
     if written:
@@ -307,6 +308,29 @@ def test_finished_measurement_is_added_to_only_if_more_is_asked(folder: Path) ->
     anew = measured(folder, profile_params(processes=6), arms=arms)
     assert anew.resumed == 0
     assert anew.records["float32"].times.rounds[0].round_time_ms != before[0].round_time_ms
+
+
+def test_weights_that_are_trained_later_are_evaluated_and_no_repeat_is_timed_again(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    first = measured(folder, arms=arms, trained=False)
+    assert first.records["mixed_bfloat16"].same_weights == {}
+    later = measured(folder, arms=arms)
+    assert (later.resumed, later.protocol.processes) == (REPEATS, REPEATS)
+    before, after = first.records["float32"].times.rounds, later.records["float32"].times.rounds
+    assert [row.round_time_ms for row in after] == [row.round_time_ms for row in before]
+    assert list(later.records["mixed_bfloat16"].same_weights) == [3]
+    anew = measured(folder, arms=arms, digest="b")
+    assert anew.resumed == 0
+
+
+def test_other_weights_are_evaluated_where_a_measurement_goes_on(folder: Path) -> None:
+    arms = configs("float32", "mixed_bfloat16")
+    measured(folder, arms=arms, written=False)
+    again = measured(folder, arms=arms, written=False)
+    assert events(folder).count("weights mixed_bfloat16") == 1
+    other = measured(folder, arms=arms, digest="b")
+    assert events(folder).count("weights mixed_bfloat16") == 2
+    assert (again.resumed, other.resumed) == (REPEATS, REPEATS)
 
 
 @pytest.mark.parametrize("processes", [REPEATS, REPEATS + 2], ids=["as much", "more"])
