@@ -75,7 +75,6 @@ _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
 _SWITCH = "HALFSTEP_OVERLAYS"
 _MOST_LISTED = 50_000
-LONG_S = 600.0  # of all trainings together: longer ones come after a first answer about the speed
 _TRAIN = "--train"
 _SPEED_FIRST = {"train.epochs": 0, "serve.formats": []}
 _END_S = 5.0  # for processes of a pipeline that was stopped
@@ -141,13 +140,13 @@ def _with_train(workspace: Path, deciding: list[str], own: Sequence[str]) -> lis
 
 def _later(workspace: Path, deciding: Sequence[str], own: Sequence[str]) -> str:
     """What is said where the speed comes first, because the trainings take long; empty where they do not."""
-    estimate = workspace / ESTIMATE
-    seconds = Estimate.read(estimate).seconds if estimate.is_file() else None
-    if seconds is None or seconds <= LONG_S:
+    path = workspace / ESTIMATE
+    estimate = Estimate.read(path) if path.is_file() else Estimate()
+    if not estimate.is_long:
         return ""
     command = shlex.join(["halfstep", "judge", *deciding, _TRAIN, *(["--", *own] if own else [])])
     return (
-        f"The accuracy is not measured yet: the trainings take about {hours_text(seconds)}.\n"
+        f"The accuracy is not measured yet: the trainings take about {hours_text(estimate.seconds or 0.0)}.\n"
         f"`{command}` trains, and keeps what was timed; --set train.epochs=N trains for fewer epochs."
     )
 

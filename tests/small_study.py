@@ -521,7 +521,7 @@ def profile(
 ) -> Profile:
     """A profile without raw times, as a rule sees it: what is in force is what the entry requests, unless given."""
     variant = Variant(policy=policy, **(entry or {}))
-    requested = {"xla": bool(variant.xla), "tf32": variant.tf32, "onednn": variant.onednn}
+    requested = {"xla": bool(variant.xla), "tf32": variant.tf32, "onednn": variant.onednn is not False}
     empty = pd.DataFrame()
     return Profile(
         summary(

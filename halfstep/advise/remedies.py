@@ -51,7 +51,7 @@ def trial_of(remedy: Remedy, settings: Params) -> Trial:
         raise AdviceError(f"{remedy.key} is not in params.yaml")
     parent, key = match[1], match[2]
     before = settings.variants[parent]
-    needs_onednn = remedy.to == "mixed_bfloat16" and not before.onednn  # TensorFlow's own kernels emulate it
+    needs_onednn = remedy.to == "mixed_bfloat16" and before.onednn is False  # TensorFlow's own kernels emulate it
     to = (*before.float32_layers, *remedy.to) if isinstance(remedy.to, tuple) else remedy.to
     changes = {key: to, "parent": parent} | ({"onednn": True} if needs_onednn else {})
     entry = Variant.model_validate(before.model_dump() | changes)

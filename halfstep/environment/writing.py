@@ -12,6 +12,7 @@ from halfstep.inputs.head_digests import HEAD_DIGESTS, HeadDigests
 from halfstep.params.schema import Params, TrainParams
 from halfstep.system import files
 from halfstep.tracking import store
+from halfstep.words.text import joined
 
 
 def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> None:
@@ -20,8 +21,24 @@ def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> 
     files.update_json(files.TRACKING_FILE, store.identity(params.tracking))
     for stage, key in own_code.keys().items():
         files.update_json(files.KEYS / stage, key)
+    write_onednn(params, on_gpu=bool(machine["gpus"]))
     write_digests(params) if head is None else write_head_digests(head)
     remove_unlisted_arms(params.train)
+
+
+def write_onednn(params: Params, *, on_gpu: bool) -> None:
+    """Writes for each variant whether it uses oneDNN, on which its trainings depend where the machine decides."""
+    decided = list[str]()
+    for name in params.train.variants:
+        entry = params.variants[name]
+        files.update_json(files.VARIANT_KEYS / name, {"onednn": entry.uses_onednn})
+        decided += [name] if entry.onednn is None and not entry.uses_onednn else []
+    if decided and not on_gpu:
+        print(
+            f"environment: {joined(decided)}: without oneDNN, whose float16 convolutions take 20 times as long on CPUs "
+            "with AVX512_FP16 and without AMX; `onednn: true` in its entry uses it",
+            flush=True,
+        )
 
 
 def write_digests(params: Params) -> None:

@@ -45,10 +45,10 @@ class Snapshot:
 
     def __init__(self, stage: str, **item: str) -> None:
         listed = yaml.safe_load(template("dvc.yaml").read_bytes())["stages"][stage]
-        keys = [key for key in listed["params"] if isinstance(key, str)]
+        keys, paths = [key for key in listed["params"] if isinstance(key, str)], listed["deps"]
         for name, value in item.items():
-            keys = [key.replace(f"${{item.{name}}}", value) for key in keys]
-        self._stage, self._keys, self._files = stage, keys, listed["deps"]
+            keys, paths = ([text.replace(f"${{item.{name}}}", value) for text in texts] for texts in (keys, paths))
+        self._stage, self._keys, self._files = stage, keys, paths
         self._params = PARAMS_FILE.absolute()  # a script's folder is the working folder while it trains
         self._status = _status(self._params)
         self._values = self._read()

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from halfstep.machine import fingerprint
 from halfstep.params import derived
 from halfstep.system.files import resolve_data_path
 from halfstep.system.records import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
@@ -277,7 +278,11 @@ class Variant(Section):
         None, description="compile the step and the prediction with XLA; `null`: as a plain `compile()` of Keras does"
     )
     tf32: bool = Field(True, description="allow TensorFloat-32 on GPUs that support it")
-    onednn: bool = Field(True, description="let TensorFlow use oneDNN on CPUs where it does so by default")
+    onednn: bool | None = Field(
+        None,
+        description="let TensorFlow use oneDNN on CPUs where it does so by default; `null`: as `true`, but `false` for "
+        "float16 on a CPU with AVX512_FP16 and without AMX, where its convolutions take 20 times as long",
+    )
     batch_size: int | None = Field(
         None, ge=1, le=65536, description="number of examples per training step; `null`: `train.batch_size`"
     )
@@ -347,9 +352,16 @@ class Variant(Section):
         return task if self.task_path is None else task.model_copy(update={"path": self.task_path})
 
     @property
+    def uses_onednn(self) -> bool:
+        """Whether TensorFlow may use oneDNN on this machine."""
+        if self.onednn is not None:
+            return self.onednn
+        return not (self.dtype_policy.compute.name == "float16" and fingerprint.is_onednn_slow_in_float16())
+
+    @property
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before TensorFlow is imported."""
-        return self.env | derived.variables_of(onednn=self.onednn, gpu_thread_mode=self.gpu_thread_mode)
+        return self.env | derived.variables_of(onednn=self.uses_onednn, gpu_thread_mode=self.gpu_thread_mode)
 
     @property
     def jit_compile(self) -> bool | Literal["auto"]:
@@ -503,7 +515,7 @@ class Params(Section):
     variants: Annotated[dict[str, Variant], Field(min_length=1)] = Field(
         {
             "float32": Variant(policy="float32"),
-            "mixed_float16": Variant(policy="mixed_float16", onednn=False),
+            "mixed_float16": Variant(policy="mixed_float16"),
             "mixed_bfloat16": Variant(policy="mixed_bfloat16"),
         }
     )

@@ -23,7 +23,7 @@ from halfstep.system import files, sealing
 from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.tasks.trial import FITS, SCRIPT_LOGS, Trial
-from halfstep.words.text import joined
+from halfstep.words.text import hours_text, joined
 
 MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
 WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
@@ -112,7 +112,14 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     info = inspections.info()
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
-    Estimate(seconds=inspections.trainings_s(info)).write(ESTIMATE)
+    estimate = Estimate(seconds=inspections.trainings_s(info))
+    estimate.write(ESTIMATE)
+    if estimate.is_long and files.judged_folder() is None:  # `halfstep judge` says it
+        print(
+            f"prepare: the trainings take about {hours_text(estimate.seconds or 0.0)}; with train.epochs: 0, the speed "
+            "is compared at once, and its times stay when epochs are set",
+            flush=True,
+        )
     return info
 
 

@@ -10,6 +10,7 @@ from halfstep.system import files
 from halfstep.system.records import Field
 
 TASK_INFO = files.TASK_INFO
+LONG_S = 600.0  # of all trainings together
 ESTIMATE = files.WORK_DIR / "estimate.json"
 IMAGES = "images"
 
@@ -106,6 +107,11 @@ class Estimate(Document):
     VERSION: ClassVar[int] = 1
 
     seconds: float | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a first answer about the speed should come before them."""
+        return self.seconds is not None and self.seconds > LONG_S
 
 
 def resolved(settings: Params) -> Params:

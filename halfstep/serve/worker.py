@@ -108,7 +108,7 @@ class FormatWorker(InferenceWorker):
             policy=runtime.precision,
             xla=trial.format == "keras" and bool(trial.variant.xla),
             tf32=trial.variant.tf32,
-            onednn=trial.variant.onednn is not False,
+            onednn=trial.variant.uses_onednn,
             batch_size=len(self._examples[0]),
             threads=trial.served_threads or 0,
         )

@@ -35,6 +35,7 @@ TRACKING_FILE = KEYS / "tracking"
 SOURCE_FILE = KEYS / "source"
 MODEL_FILE = KEYS / "model"
 TASK_FILE = KEYS / "task"
+VARIANT_KEYS = KEYS / "variants"  # what this machine decides of each
 WORK_DIR = Path(".halfstep")  # kept when DVC reruns a stage; ignored by git and DVC
 _CHUNK = 2**20  # bytes
 JUDGE = WORK_DIR / "judge"  # the workspace of `halfstep judge`

@@ -160,7 +160,7 @@ def _problems(model: keras.Model, variant: Variant, *, scaling: bool) -> Iterato
         yield f"jit_compile is {model.jit_compile}" + (f": {_XLA_OFF}" if variant.xla else "")
     if tf.config.experimental.tensor_float_32_execution_enabled() != variant.tf32:
         yield f"TensorFloat-32 is {'off' if variant.tf32 else 'on'}"
-    if onednn_is_on() and not variant.onednn:
+    if onednn_is_on() and variant.onednn is False:
         yield "oneDNN is on; TF_ENABLE_ONEDNN_OPTS must be 0 before TensorFlow is imported"
     if variant.threads not in (None, threads := tf.config.threading.get_intra_op_parallelism_threads()):
         yield f"TensorFlow has {threads} threads; they must be set before its first operation"

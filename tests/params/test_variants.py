@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from halfstep.machine import fingerprint
 from halfstep.params.measures import measures_of
 from halfstep.params.schema import TrainParams, Variant
 
@@ -47,3 +48,24 @@ def test_learning_rate_is_in_proportion_to_the_batch_unless_given(
 def test_inference_is_measured_where_an_entry_can_change_it(entry: dict[str, Any], is_inferred: bool) -> None:
     measures = measures_of(Variant(**({"policy": "float32"} | entry)), BASELINE, (1, 32))
     assert measures == (["train", "inference_b1", "inference_b32"] if is_inferred else ["train"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("avx2",), {"float32": True, "mixed_float16": True, "float16": True, "mixed_bfloat16": True}),
+        (("avx512_fp16",), {"float32": True, "mixed_float16": False, "float16": False, "mixed_bfloat16": True}),
+        (("avx512_fp16", "amx_tile"), {"float32": True, "mixed_float16": True, "float16": True}),
+    ],
+)
+def test_onednn_is_left_out_where_its_float16_is_slow(
+    flags: tuple[str, ...], expected: dict[Any, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fingerprint, "cpu_flags", lambda: list(flags))
+    fingerprint.is_onednn_slow_in_float16.cache_clear()
+    found = {policy: Variant(policy=policy).uses_onednn for policy in expected}
+    given = [Variant(policy="mixed_float16", onednn=onednn) for onednn in (True, False)]
+    fingerprint.is_onednn_slow_in_float16.cache_clear()
+    assert found == expected
+    assert [entry.uses_onednn for entry in given] == [True, False]
+    assert [entry.variables for entry in given] == [{}, {"TF_ENABLE_ONEDNN_OPTS": "0"}]

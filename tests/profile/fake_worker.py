@@ -75,7 +75,11 @@ class FakeWorker:
         return ArmSettings(
             CONFIGURATION.model_copy(update={"device": device}),
             InForce(
-                policy=self.entry.policy, xla=False, tf32=True, onednn=self.entry.onednn, batch_size=self.batch_size
+                policy=self.entry.policy,
+                xla=False,
+                tf32=True,
+                onednn=self.entry.uses_onednn,
+                batch_size=self.batch_size,
             ),
         )
 
