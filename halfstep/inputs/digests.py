@@ -132,17 +132,22 @@ def own_sources(params: Params) -> list[tuple[str, Path]]:
 
 
 def prepare_inputs_digest(params: Params) -> dict[str, Any]:
-    """Identifies what `prepare` reads: the images, or the variants and seeds that it tries a task or script with."""
+    """Identifies what `prepare` reads: the images, or the variants and seeds that it tries a task or script with.
+
+    What was prepared for a training serves without one, too.
+    """
     if params.task.uses_data_and_model:
         return source_digest(params.data)
     seeds = params.train.seeds if params.task.script is not None else params.train.seeds[:1]
-    return {
+    digest = {
         "source": None,
         "baseline": params.compare.baseline,
         "variants": {name: params.variants[name].model_dump(mode="json") for name in params.train.variants},
         "seeds": list(seeds),
-        "trains": params.train.epochs != 0,
+        "trains": True,
     }
+    is_prepared = files.SOURCE_FILE.is_file() and files.read_json(files.SOURCE_FILE) == digest
+    return digest | {"trains": params.train.epochs != 0 or is_prepared}
 
 
 def _source_digest(paths: dict[str, Path]) -> dict[str, Any]:
