@@ -23,9 +23,10 @@ from pathlib import Path
 from halfstep.cli import cli_entry
 from halfstep.compare.report.terminal import answer_text
 from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
+from halfstep.params import loading
 from halfstep.params.reading import PARAMS_FILE
 from halfstep.results.comparison import COMPARISON, Comparison
-from halfstep.results.task import ESTIMATE, Estimate
+from halfstep.results.task import long_trainings_s
 from halfstep.system import files, overlays, rerun, sealing
 from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
@@ -140,13 +141,12 @@ def _with_train(workspace: Path, deciding: list[str], own: Sequence[str]) -> lis
 
 def _later(workspace: Path, deciding: Sequence[str], own: Sequence[str]) -> str:
     """What is said where the speed comes first, because the trainings take long; empty where they do not."""
-    path = workspace / ESTIMATE
-    estimate = Estimate.read(path) if path.is_file() else Estimate()
-    if not estimate.is_long:
+    seconds = long_trainings_s(loading.load(workspace / PARAMS_FILE), workspace)
+    if seconds is None:
         return ""
     command = shlex.join(["halfstep", "judge", *deciding, _TRAIN, *(["--", *own] if own else [])])
     return (
-        f"The accuracy is not measured yet: the trainings take about {hours_text(estimate.seconds or 0.0)}.\n"
+        f"The accuracy is not measured yet: the trainings take about {hours_text(seconds)}.\n"
         f"`{command}` trains, and keeps what was timed; --set train.epochs=N trains for fewer epochs."
     )
 

@@ -27,12 +27,16 @@ def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> 
 
 
 def write_onednn(params: Params, *, on_gpu: bool) -> None:
-    """Writes for each variant whether it uses oneDNN, on which its trainings depend where the machine decides."""
+    """Writes for each variant whether it uses oneDNN, on which its trainings depend where the machine decides.
+
+    A line says where it does not, when that is new.
+    """
     decided = list[str]()
     for name in params.train.variants:
-        entry = params.variants[name]
-        files.update_json(files.VARIANT_KEYS / name, {"onednn": entry.uses_onednn})
-        decided += [name] if entry.onednn is None and not entry.uses_onednn else []
+        entry, path = params.variants[name], files.VARIANT_KEYS / name
+        is_new = not path.is_file() or files.read_json(path) != {"onednn": entry.uses_onednn}
+        files.update_json(path, {"onednn": entry.uses_onednn})
+        decided += [name] if is_new and entry.onednn is None and not entry.uses_onednn else []
     if decided and not on_gpu:
         print(
             f"environment: {joined(decided)}: without oneDNN, whose float16 convolutions take 20 times as long on CPUs "

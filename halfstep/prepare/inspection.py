@@ -152,8 +152,8 @@ class _Inspector:
             if self.first is not None:
                 return None
             call_s = seconds(1)  # which has nothing to compile
-            steps = max(1, min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s)))
-            return max(0.0, seconds(1 + steps) - call_s) / steps
+            steps = min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s))
+            return (max(0.0, seconds(1 + steps) - call_s) / steps) if steps else call_s
 
     def lines(self, ready: ReadyTask, *others: Iterable[str]) -> tuple[str, ...]:
         """What the user should know; of the first process also what is the same in each."""

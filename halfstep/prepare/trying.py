@@ -18,12 +18,12 @@ from typing import TypeVar
 from halfstep.errors import ALL_OF_IT, TaskError
 from halfstep.params.schema import Params, Variant
 from halfstep.prepare.plain_python import raised_in_plain_python
-from halfstep.results.task import ESTIMATE, TASK_INFO, Estimate, TaskInfo
+from halfstep.results.task import TASK_INFO, StepTime, TaskInfo, step_time_file
 from halfstep.system import files, sealing
 from halfstep.system.child import Child, Lost, serve
 from halfstep.system.fork_server import start_server, stop_servers
 from halfstep.tasks.trial import FITS, SCRIPT_LOGS, Trial
-from halfstep.words.text import hours_text, joined
+from halfstep.words.text import joined
 
 MOST_REFUSALS = 3  # layers of a candidate that are tried in float32, one after the other
 WAIT_S = 300  # between the lines that say so; while the user's code runs, `explained` says it more often
@@ -112,14 +112,8 @@ def prepare_task(settings: Params, directory: Path) -> TaskInfo:
     info = inspections.info()
     info.write(directory / TASK_INFO.name)
     files.write_manifest(directory)
-    estimate = Estimate(seconds=inspections.trainings_s(info))
-    estimate.write(ESTIMATE)
-    if estimate.is_long and files.judged_folder() is None:  # `halfstep judge` says it
-        print(
-            f"prepare: the trainings take about {hours_text(estimate.seconds or 0.0)}; with train.epochs: 0, the speed "
-            "is compared at once, and its times stay when epochs are set",
-            flush=True,
-        )
+    if inspections.first.step_s is not None:
+        StepTime(seconds=inspections.first.step_s).write(step_time_file(directory))
     return info
 
 
@@ -233,15 +227,6 @@ class _Inspections:
             )
         if self._is_script:
             yield f"what {self._name} prints is in {SCRIPT_LOGS}/"
-
-    def trainings_s(self, info: TaskInfo) -> float | None:
-        """About the seconds of all trainings, each as fast as the baseline's steps here; None if that is not known."""
-        train = self._settings.train
-        epochs = info.script.epochs if info.script is not None and train.epochs is None else train.epochs
-        if self.first.step_s is None or info.steps_per_epoch is None or info.speed_only or epochs is None:
-            return None
-        trainings = len(train.seeds) * (len(train.variants) - len(info.left_out))
-        return self.first.step_s * info.steps_per_epoch * epochs * trainings
 
     def _processes(self) -> int:
         """The fewest that run the script: here, for each training, and in each of two repeats of the timing."""

@@ -32,7 +32,7 @@ _CONTENTS, _LOCK = "contents.json", ".lock"
 
 
 @contextmanager
-def opened(trial: Trial, number: str) -> Iterator[Trial]:
+def opened(trial: Trial, number: str, occasion: str | None = None) -> Iterator[Trial]:
     """The trial with a folder for its programs, which no other process uses until the block ends.
 
     Without one where another process uses it, and where it cannot be written or the disk is almost full: then each
@@ -41,10 +41,11 @@ def opened(trial: Trial, number: str) -> Iterator[Trial]:
     Args:
         trial: of an arm.
         number: tells compilations of the same trial apart.
+        occasion: of the measurement; each compiles for itself.
     """
     lock = None
     with suppress(OSError, HalfstepError):
-        folder = files.original_root() / FOLDER / f"{_digest(trial)}-{number}"
+        folder = files.original_root() / FOLDER / f"{_digest(trial, occasion)}-{number}"
         folder.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(folder).free >= LEAST_FREE_BYTES:
             lock = locking.try_lock(folder / _LOCK)
@@ -103,15 +104,18 @@ def without(trial: Trial) -> Trial:
     return replace(trial, programs=None)
 
 
-def _digest(trial: Trial) -> str:
+def _digest(trial: Trial, occasion: str | None) -> str:
     """Of everything that may decide what is compiled, so that one folder has the programs of one arm."""
-    python = trial.variant.python
+    python, no_matter = trial.variant.python, {"seeds", "variants"}
+    if trial.task.script is not None:  # which has its own schedule of the learning rate
+        no_matter.add("epochs")
     parts = {
         "machine": fingerprint.read()["sha256"],  # by `environment`: asking for the GPUs takes seconds
         "now": [fingerprint.versions(), fingerprint.settings(os.environ), fingerprint.cpu_flags()],
         "variant": trial.variant.model_dump(mode="json"),
         "task": [part.model_dump(mode="json") for part in (trial.task, trial.model)],
-        "train": trial.train.model_dump(mode="json", exclude={"seeds", "variants"}),
+        "train": trial.train.model_dump(mode="json", exclude=no_matter),
+        "occasion": occasion,
         "data": trial.prepared_sha256,
         "own": [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()],
         "python": None if python is None else versions_of(python),

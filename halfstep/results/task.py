@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from halfstep.params.schema import Params
@@ -10,8 +11,7 @@ from halfstep.system import files
 from halfstep.system.records import Field
 
 TASK_INFO = files.TASK_INFO
-LONG_S = 600.0  # of all trainings together
-ESTIMATE = files.WORK_DIR / "estimate.json"
+LONG_S = 600.0  # of all trainings together: a first answer about the speed should come before longer ones
 IMAGES = "images"
 
 
@@ -97,21 +97,42 @@ class TaskInfo(Document):
         )
 
 
-class Estimate(Document):
-    """How long the trainings take, as `prepare` has found; no stage depends on it.
+class StepTime(Document):
+    """How long a step of the baseline took where `prepare` tried it. No stage depends on it.
 
     Attributes:
-        seconds: of all together, about; None where it is not known.
+        seconds: about.
     """
 
     VERSION: ClassVar[int] = 1
 
-    seconds: float | None = None
+    seconds: float
 
-    @property
-    def is_long(self) -> bool:
-        """Whether a first answer about the speed should come before them."""
-        return self.seconds is not None and self.seconds > LONG_S
+
+def step_time_file(prepared: Path, folder: Path = Path()) -> Path:
+    """Its file, of the pipeline in `folder`, by its prepared data."""
+    digest = files.sha256_file(prepared / files.MANIFEST)
+    return folder / files.WORK_DIR / "step_times" / f"{digest[:16]}.json"
+
+
+def long_trainings_s(settings: Params, folder: Path = Path()) -> float | None:
+    """About the seconds of all trainings, each as fast as the baseline's; None up to `LONG_S`, and if it is not known.
+
+    Args:
+        settings: all parameters.
+        folder: of the pipeline.
+    """
+    info, path, train = (
+        TaskInfo.read(folder / TASK_INFO),
+        step_time_file(folder / files.PREPARED, folder),
+        settings.train,
+    )
+    epochs = info.script.epochs if info.script is not None and train.epochs is None else train.epochs
+    if not path.is_file() or info.steps_per_epoch is None or info.speed_only or epochs is None:
+        return None
+    trainings = len(train.seeds) * (len(train.variants) - len(info.left_out))
+    seconds = StepTime.read(path).seconds * info.steps_per_epoch * epochs * trainings
+    return seconds if seconds > LONG_S else None
 
 
 def resolved(settings: Params) -> Params:
