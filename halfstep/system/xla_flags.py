@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 VARIABLE = "TF_XLA_FLAGS"
@@ -40,13 +40,9 @@ def programs_in(folder: Path | None) -> Iterator[None]:
         os.environ[VARIABLE] = flags
     else:
         os.environ.pop(VARIABLE, None)
-    with _false_lines_hidden() if folder is not None else _nothing():
+    loads = folder is not None and any(folder.glob("xla_*"))
+    with _false_lines_hidden() if loads else nullcontext():
         yield
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from halfstep.params.schema import Params, TrainParams
 from halfstep.results.task import ScriptInfo, StepTime, TaskInfo, long_trainings_s, step_time_file
 from halfstep.system import files
+
+
+def settings_of(**train: Any) -> Params:
+    """Parameters with these of the trainings, whose batches are the script's."""
+    return Params(train=TrainParams(**train | {"batch_size": None}))
 
 
 @pytest.fixture
@@ -39,11 +45,11 @@ def test_trainings_take_as_long_as_their_steps(
     epochs: int | None, seeds: tuple[int, ...], expected: float | None, prepared: Path
 ) -> None:
     """Of three variants one is left out; what takes ten minutes at most is not long."""
-    settings = Params(train=TrainParams(epochs=epochs, batch_size=None, seeds=seeds))
+    settings = settings_of(epochs=epochs, seeds=seeds)
     assert long_trainings_s(settings, prepared) == (None if expected is None else pytest.approx(expected))
 
 
 def test_other_prepared_data_have_another_step_time(prepared: Path) -> None:
     (prepared / files.PREPARED / "examples.npy").write_bytes(b"others")
     files.write_manifest(prepared / files.PREPARED)
-    assert long_trainings_s(Params(train=TrainParams(epochs=None, batch_size=None)), prepared) is None
+    assert long_trainings_s(settings_of(epochs=None), prepared) is None
