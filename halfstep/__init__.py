@@ -30,6 +30,7 @@ _OLDEST_PYTHON = (3, 11)
 _PACKAGES = (
     *(
         "click",
+        "cloudpickle",
         "dvc_data",
         "dvc_objects",
         "filelock",
@@ -67,7 +68,8 @@ if sys.argv[:1] == ["-m"] and os.path.expanduser("~") == "~":  # noqa: PTH111  #
 # Libraries read these variables once, when they are first imported, so they are set before any of them.
 os.environ["KERAS_BACKEND"] = "tensorflow"  # the profiler, tf.data and LossScaleOptimizer belong to TensorFlow
 os.environ["TF_USE_LEGACY_KERAS"] = "0"  # 1 would replace Keras 3 within TensorFlow
-os.environ["MPLBACKEND"] = "agg"  # figures are files
+if "ipykernel" not in sys.modules:  # a notebook shows its figures
+    os.environ["MPLBACKEND"] = "agg"  # figures are files
 if os.environ.pop("PYTHONWARNINGS", None) is not None:  # `error` would end the import of a library
     warnings.resetwarnings()
     sys.warnoptions.clear()
@@ -78,3 +80,12 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # without git, MLflow prin
 _NARROWEST = 20  # columns; in fewer, a table has no text, and in 0 nothing is printed at all
 if os.environ.get("COLUMNS", "").isdecimal() and int(os.environ["COLUMNS"]) < _NARROWEST:
     del os.environ["COLUMNS"]
+
+
+def __getattr__(name):  # type: ignore[no-untyped-def]  # an old Python must be able to read it
+    """`halfstep.judge`, without what it imports until it is asked for."""
+    if name == "judge":
+        import importlib
+
+        return importlib.import_module("halfstep.calling").judge
+    raise AttributeError("module %r has no attribute %r" % (__name__, name))  # noqa: UP031

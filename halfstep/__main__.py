@@ -14,7 +14,7 @@ PROGRAMS = {
     "advise": ("halfstep.advise.command", "List what the reasons advise, each change as a line to paste."),
     "fleet": ("halfstep.fleet.command", "Train on the machines of a Ray cluster."),
     "init": ("halfstep.init", "Add the pipeline to your own repository, for `dvc repro`."),
-    "judge": ("halfstep.judge", "Judge a script, a function or pictures, in any folder."),
+    "judge": ("halfstep.judging", "Judge a script, a function or pictures, in any folder."),
     "params": ("halfstep.params.command", "Print the table of all parameters."),
     "report": ("halfstep.compare.report.command", "Print any comparison.json, or write its page."),
     "serve-bench": ("halfstep.serve.bench", "Time a model file with its runtime, without TensorFlow."),

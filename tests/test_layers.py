@@ -23,7 +23,8 @@ LAYERS = (
     {"environment", "prepare", "train", "profile", "compare"},
     {"serve"},
     {"workspace"},
-    {"advise", "fleet", "init", "judge"},
+    {"advise", "fleet", "init", "judging"},
+    {"calling"},
     {"__main__"},
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
