@@ -321,12 +321,12 @@ class Speedup:
     def _error_of_run(self) -> Error:
         """That of what was compiled, too."""
         error = self._error_within_run
+        if not self.tuned:
+            return error
         by_compilation = [
             [item for item in self.by_process if item.repeat % COMPILATIONS == number] for number in range(COMPILATIONS)
         ]
         found = [item for item in by_compilation if item]
-        if not self.tuned:
-            return error
         known = self.tuned * TUNER_SD**2 / len(found)
         logs = [
             math.log(sum(one.baseline_ms for one in item) / sum(one.candidate_ms for one in item)) for item in found
