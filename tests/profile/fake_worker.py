@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -162,6 +163,11 @@ def log(what: str, arm: str) -> None:
 def events(folder: Path) -> list[str]:
     """What the workers did, in order."""
     return (folder / "log").read_text().splitlines()
+
+
+def children() -> list[str]:
+    """The names of the processes that halfstep has started and that run; those of libraries have none."""
+    return [process.name for process in multiprocessing.active_children() if not process.name.startswith("Process-")]
 
 
 def fail(folder: Path, method: str, policy: str = "", after: int = 0) -> None:

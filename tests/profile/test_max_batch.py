@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from halfstep.results.profile import BatchTried, LargestBatch
 from halfstep.system import files
 from halfstep.tasks.trial import Trial
 from halfstep.words.text import MIB
+from tests.profile.fake_worker import children
 
 MODELS = """
 import os
@@ -124,7 +124,7 @@ def test_larger_limit_gives_larger_batch() -> None:
         assert batch.examples_per_s is not None
         # it ends at one that does not fit, or, where another program is busy just then, at one that seems slow
         assert fitting(batch)[-1] in ((2 * batch.batch_size, False), (batch.batch_size, True))
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_child_that_exceeds_the_limit_is_killed() -> None:
@@ -132,7 +132,7 @@ def test_child_that_exceeds_the_limit_is_killed() -> None:
     started_s = time.monotonic()
     assert try_batch(config("tiny", 8), 32_768, LIMIT_MIB) == too_large(32_768)
     assert time.monotonic() - started_s < 30
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_child_that_would_fill_the_memory_of_the_machine_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import sys
@@ -38,6 +37,7 @@ from tests.profile.fake_worker import (
     FOLDER,
     IN_FLOAT32,
     STEP_MS,
+    children,
     events,
     fail,
     serve_always_out_of_memory,
@@ -142,7 +142,7 @@ def test_all_arms_are_measured_and_their_extras(interleave: bool, folder: Path) 
         rows = [(row.process, row.round) for row in record.times.rounds]
         assert len(rows) == len({*rows})
     assert own_warnings(measurement) == []
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_interpreter_is_started_once_for_each_set_of_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,20 +419,20 @@ def test_extra_that_fails_is_one_warning_line(
     assert (record.times.account == []) == (what == extras.ACCOUNT)
     assert measurement.records["mixed_float16"].times.account != []
     assert measurement.records["mixed_float16"].trace is not None
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_error_in_the_timing_ends_the_stage_and_all_workers(folder: Path) -> None:
     fail(folder, "infer", "mixed_float16")
     with pytest.raises(ProfileError, match="infer does not work here"):
         measured(folder)
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_arm_that_does_not_fit_ends_the_stage(folder: Path) -> None:
     with pytest.raises(ProfileError, match=r"^profile: \w+: train\.batch_size is 8, too large for the memory"):
         measured(folder, serve=serve_always_out_of_memory)
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_gpu_measures_one_arm_at_a_time_in_an_order_and_its_reverse(

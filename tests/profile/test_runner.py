@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -54,6 +53,7 @@ from halfstep.tensorflow_import import tf
 from tests.fake_nvml import FakeNvml
 from tests.nvml_recordings import a100
 from tests.profile.arm_records import ARMS, BRIDGE, ENTRIES
+from tests.profile.fake_worker import children
 
 pytestmark = pytest.mark.slow  # test_measure.py measures with workers that answer at once
 PROTOCOL = ProfileParams(
@@ -373,7 +373,7 @@ def test_error_of_a_worker_is_one_line_and_ends_all_workers(folder: Path) -> Non
     with pytest.raises(ProfileError, match=r"^profile: bad: train\.batch_size is 4096") as caught:
         run(configs, folder)
     assert "\n" not in str(caught.value)
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_too_little_memory_is_answered_with_the_numbers() -> None:
@@ -401,7 +401,7 @@ def test_killed_worker_is_reported_in_one_line(folder: Path) -> None:
         assert "\n" not in str(caught.value)
         with pytest.raises(ProfileError, match="ended with status -9"):
             worker.call(float, "train_round", 1)
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, root: Path, tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_busy_worker_is_ended_at_once(folder: Path) -> None:
         worker.send("train_round", 100_000)
         started_s = time.monotonic()
     assert time.monotonic() - started_s < STOP_TIMEOUT_S / 2
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_ctrl_c_does_not_reach_a_worker(folder: Path) -> None:
