@@ -20,7 +20,7 @@ from halfstep.compare.report.terminal import answer_text
 from halfstep.errors import CommandError, WorkspaceError
 from halfstep.results.comparison import COMPARISON, Comparison
 from halfstep.system import files
-from halfstep.words.text import yaml_text
+from halfstep.words.text import measure_label, yaml_text
 
 _FOLDER = files.WORK_DIR / "called"
 _FUNCTION = "function.pkl"
@@ -175,12 +175,13 @@ def _picture(frame: pd.DataFrame, required: float) -> str:
             'font-family="sans-serif" font-size="12" fill="currentColor" stroke="currentColor">',
             *_marks(x, height, required),
             *(
-                f'<text x="4" y="{y + 4}" stroke="none">{html.escape(f"{row.variant}, {row.measure}")}</text>'
+                f'<text x="4" y="{y + 4}" stroke="none">{label}</text>'
                 f'<line x1="{x(row.low):.1f}" x2="{x(row.high):.1f}" y1="{y}" y2="{y}" stroke-width="2"/>'
                 f'<circle cx="{x(row.ratio):.1f}" cy="{y}" r="4" stroke="none">'
                 f"<title>{row.ratio:.2f} ({row.low:.2f} to {row.high:.2f})</title></circle>"
                 for number, row in enumerate(frame.itertuples())
                 for y in [_ROW // 2 + _ROW * number]
+                for label in [html.escape(f"{row.variant}, {measure_label(row.measure)}")]
             ),
             "</svg>",
         ]
