@@ -32,7 +32,14 @@ WITHOUT_STAGES = (
         "inputs/own_code.py",
         "init.py",
     ),
-    *("judge.py", "workspace.py", "environment/preflight.py", "tracking/tracker.py", "advise/__init__.py"),
+    *(
+        "judging.py",
+        "calling.py",
+        "workspace.py",
+        "environment/preflight.py",
+        "tracking/tracker.py",
+        "advise/__init__.py",
+    ),
     *(
         "advise/remedies.py",
         "fleet/tree.py",

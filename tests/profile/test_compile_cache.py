@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -212,8 +213,9 @@ with programs_in(Path(sys.argv[1]) if hidden else None):
     print(float(tf.function(lambda x: tf.reduce_sum(tf.tanh(x) @ x), jit_compile=True)(tf.ones((4, 4)))))
     print("what went wrong", file=sys.stderr)
 """
+    variables = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}  # as halfstep sets it
     compiled, loaded, shown = (
-        subprocess.run([sys.executable, "-c", code, given, how], capture_output=True, text=True)
+        subprocess.run([sys.executable, "-c", code, given, how], env=variables, capture_output=True, text=True)
         for how in ("hidden", "hidden", "shown")
     )
     assert compiled.stdout == loaded.stdout == shown.stdout != ""
