@@ -119,7 +119,10 @@ Start = Callable[[Part, float], Measured]
 
 def entries(*, xla: bool) -> dict[str, Variant]:
     """The arms of a part: entries of `variants` by name."""
-    return {name: Variant(policy=policy, xla=xla, tf32=name != TRUE_FLOAT32) for name, policy in POLICIES.items()}
+    return {
+        name: Variant(policy=policy, xla=xla, tf32=name != TRUE_FLOAT32, onednn=True)
+        for name, policy in POLICIES.items()
+    }
 
 
 def run(parts: Sequence[Part], out: Path, minutes: float, machine: Measured, start: Start) -> Measured:

@@ -152,7 +152,7 @@ class _Inspector:
             if self.first is not None:
                 return None
             call_s = seconds(1)  # which has nothing to compile
-            steps = min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s))
+            steps = min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s), ready.training.steps_per_epoch - 1)
             return (max(0.0, seconds(1 + steps) - call_s) / steps) if steps else call_s
 
     def lines(self, ready: ReadyTask, *others: Iterable[str]) -> tuple[str, ...]:

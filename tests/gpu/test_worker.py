@@ -17,7 +17,7 @@ import pytest
 from halfstep.params.schema import DataParams, ModelParams, ProfileParams, TaskParams, TrainParams, Variant
 from halfstep.prepare.images.pipeline import prepare
 from halfstep.profile.max_batch import largest_batch
-from halfstep.profile.records import ArmSettings, Calibration, Measurement, TraceRecord
+from halfstep.profile.records import ArmSettings, Calibration, FirstStep, Measurement, TraceRecord
 from halfstep.profile.repeats import Repeats, amounts
 from halfstep.profile.runner import MeasurementContext, measure
 from halfstep.profile.summary import summarize
@@ -71,7 +71,7 @@ def test_cycle_of_a_worker(trial: Trial, tmp_path: Path) -> None:
         settings = worker.call(ArmSettings, "settings")
         assert settings.configuration.device == "GPU"
         assert (settings.in_force.policy, settings.in_force.xla, settings.in_force.tf32) == ("float32", False, True)
-        worker.call(NoneType, "warm_up", 3)
+        worker.call(FirstStep, "warm_up", 3)
         calibration = worker.call(Calibration, "calibrate", (1, 32))
         assert calibration.step_time_ms is not None
         assert calibration.step_time_ms > 0
@@ -88,12 +88,12 @@ def test_cycle_of_a_worker(trial: Trial, tmp_path: Path) -> None:
 def test_memory_grows_on_demand(trial: Trial) -> None:
     """Without memory growth the first process would take nearly the whole device."""
     with closing(WorkerProcess("float32", trial, serve_worker)) as worker:
-        worker.call(NoneType, "warm_up", 3)
+        worker.call(FirstStep, "warm_up", 3)
         before_mib, total_mib = _used_mib()
         peak_mib = worker.call(Calibration, "calibrate", ()).peak_mib
         assert 0 < (peak_mib or 0) < total_mib / 2
         with closing(WorkerProcess("second", replace(trial, variant=MIXED), serve_worker)) as second:
-            second.call(NoneType, "warm_up", 3)
+            second.call(FirstStep, "warm_up", 3)
             assert second.call(Calibration, "calibrate", ()).peak_memory_bytes
             assert _used_mib()[0] > before_mib
     assert before_mib < 0.9 * total_mib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -140,7 +141,7 @@ def test_speed_comes_first_where_the_trainings_take_long_and_is_not_timed_again(
     assert first.returncode == 0, first.stdout + first.stderr
     said, goes_on = first.stdout.splitlines()[-2:]
     assert said.startswith("The accuracy is not measured yet: the trainings take about ")
-    assert goes_on.startswith(f"`halfstep {' '.join(command)} --train` trains, and keeps what was timed")
+    assert goes_on.startswith(f"`{shlex.join(['halfstep', *command])} --train` trains, and keeps what was timed")
     workspace = Checkout(folder.path / files.JUDGE)
     assert "quality" not in workspace.json("data/compare/comparison.json")["candidates"]["mixed_bfloat16"]
     timed = (workspace.root / "data/profile/float32/rounds.csv").read_text().splitlines()

@@ -204,7 +204,7 @@ def test_peak_memory_is_that_of_every_arm(records: dict[str, ArmRecord]) -> None
     costs = [records[name].calibration for name in [*ENTRIES, files.CONTROL]]
     assert all(cost and 100 < (cost.peak_memory_bytes or 0) / 2**20 < 8192 for cost in costs)
     first = [records[name].first_step for name in [*ENTRIES, files.CONTROL]]
-    assert all(step and 0 < step.seconds < step.cpu_s < 120 for step in first)
+    assert all(step and step.seconds > 0 and 1 < step.cpu_s < 120 for step in first)
     assert all(cost and set(cost.latency_ms) == {1, 50} for cost in costs)
 
 
@@ -341,7 +341,7 @@ def test_summary_has_the_settings_in_force_in_the_worker(folder: Path) -> None:
     record = ArmRecord(ENTRIES["float32"], settings, times=times)
     summary = summarize("float32", Measurement({}, records={"float32": record}, ended=PROTOCOL_RESULT), None)
     write_profile("in_force", summary, times, None)
-    assert summary.entry.onednn is True
+    assert summary.entry.onednn is None
     assert read_profile("in_force").summary.in_force.onednn is False
     assert "TF_ENABLE_ONEDNN_OPTS" not in os.environ  # TensorFlow reads it at import: a fork server of its own has it
 
@@ -410,9 +410,10 @@ def test_temporary_folder_may_have_a_long_path_and_is_left_empty(folder: Path, r
     temporary.mkdir()
     check = (
         "from contextlib import closing; from halfstep.profile.worker_process import WorkerProcess\n"
+        "from halfstep.profile.records import FirstStep\n"
         "from tests.profile.test_runner import ENTRIES, config\n"
         "with closing(WorkerProcess('float32', config(ENTRIES['float32']))) as worker:\n"
-        "    worker.call(type(None), 'warm_up', 1)\n"
+        "    worker.call(FirstStep, 'warm_up', 1)\n"
         "    print(worker.call(float, 'train_round', 1) > 0)"
     )
     done = subprocess.run(

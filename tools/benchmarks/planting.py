@@ -23,7 +23,7 @@ from halfstep.params.schema import ModelParams, Params, TaskParams, TrainParams,
 from halfstep.prepare.trying import prepare_task
 from halfstep.profile.extras import account_rows
 from halfstep.profile.plan import ACCOUNT_WINDOWS, SEEN_STEPS, TURN_MS
-from halfstep.profile.records import TracedStretch
+from halfstep.profile.records import FirstStep, TracedStretch
 from halfstep.profile.short_trace import ShortTrace
 from halfstep.profile.worker_process import WorkerProcess
 from halfstep.results.profile import AccountRow, Round
@@ -112,7 +112,7 @@ def measured(trial: Trial, *, repeats: int, turns: int, steps: int) -> Accounts:
                     for arm in arms
                 }
                 for worker in workers.values():
-                    worker.call(NoneType, "warm_up", 4)
+                    worker.call(FirstStep, "warm_up", 4)
                     worker.call(NoneType, "begin_account", SEEN_STEPS)  # what is computed once
                     worker.call(NoneType, "account_window", 1, 0)
                     worker.call(ShortTrace, "end_account").read()
