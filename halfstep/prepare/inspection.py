@@ -149,11 +149,14 @@ class _Inspector:
 
         with self.explained("cannot be trained"):
             seconds(1)
-            if self.first is not None:
-                return None
+        if self.first is not None:
+            return None
+        try:
             call_s = seconds(1)  # which has nothing to compile
             steps = min(_MOST_TIMED_STEPS, int(_TIMED_S / call_s), ready.training.steps_per_epoch - 1)
             return (max(0.0, seconds(1 + steps) - call_s) / steps) if steps else call_s
+        except Exception:  # of the user's code, such as of data that end: the training says what is wrong
+            return None
 
     def lines(self, ready: ReadyTask, *others: Iterable[str]) -> tuple[str, ...]:
         """What the user should know; of the first process also what is the same in each."""
