@@ -29,7 +29,7 @@ def write(params: Params, machine: dict[str, Any], head: HeadDigests | None) -> 
 def write_onednn(params: Params, *, on_gpu: bool) -> None:
     """Writes for each variant whether it uses oneDNN, on which its trainings depend where the machine decides.
 
-    A line says where it does not, when that is new.
+    A line says where it does not, when that is new. Those of variants that are no longer listed are removed.
     """
     decided = list[str]()
     for name in params.train.variants:
@@ -37,6 +37,9 @@ def write_onednn(params: Params, *, on_gpu: bool) -> None:
         is_new = not path.is_file() or files.read_json(path) != {"onednn": entry.uses_onednn}
         files.update_json(path, {"onednn": entry.uses_onednn})
         decided += [name] if is_new and entry.onednn is None and not entry.uses_onednn else []
+    for path in files.VARIANT_KEYS.iterdir():
+        if path.name not in params.train.variants:
+            path.unlink()
     if decided and not on_gpu:
         print(
             f"environment: {joined(decided)}: without oneDNN, whose float16 convolutions take 20 times as long on CPUs "
