@@ -128,7 +128,6 @@ def _copied(function: Callable[..., Any], here: Path) -> tuple[list[str], dict[s
         ) from error
     folder, is_task = here / _FOLDER, set(inspect.signature(function).parameters) >= _OF_A_TASK
     folder.mkdir(parents=True, exist_ok=True)
-    (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     (folder / _FUNCTION).write_bytes(content)
     text = _CALLING.format(
         what="task" if is_task else "script",

@@ -21,6 +21,7 @@ from typing import Any
 from halfstep.errors import HalfstepError
 from halfstep.machine import fingerprint
 from halfstep.profile.records import FirstStep
+from halfstep.profile.repeats import inputs_of
 from halfstep.system import files, locking
 from halfstep.system.interpreters import versions_of
 from halfstep.tasks.trial import Trial
@@ -110,14 +111,12 @@ def _digest(trial: Trial, occasion: str | None) -> str:
     if trial.task.script is not None:  # which has its own schedule of the learning rate
         no_matter.add("epochs")
     parts = {
-        "machine": fingerprint.read()["sha256"],  # by `environment`: asking for the GPUs takes seconds
+        **inputs_of(trial.prepared_sha256),
         "now": [fingerprint.versions(), fingerprint.settings(os.environ), fingerprint.cpu_flags()],
         "variant": trial.variant.model_dump(mode="json"),
         "task": [part.model_dump(mode="json") for part in (trial.task, trial.model)],
         "train": trial.train.model_dump(mode="json", exclude=no_matter),
         "occasion": occasion,
-        "data": trial.prepared_sha256,
-        "own": [path.read_text(encoding="utf-8") for path in (files.MODEL_FILE, files.TASK_FILE) if path.is_file()],
         "python": None if python is None else versions_of(python),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
