@@ -15,12 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from halfstep.cli import cli_entry
+from halfstep.compare.ratio_text import ratio_text
 from halfstep.compare.report.terminal import answer_text
 from halfstep.errors import BusyError, CommandError, GateError, WorkspaceError
 from halfstep.params import loading
@@ -32,7 +34,7 @@ from halfstep.system.commands import dvc, git
 from halfstep.system.imports import search_path, template
 from halfstep.system.locking import holder_of, try_lock
 from halfstep.system.supervision import die_with_parent
-from halfstep.words.text import hours_text
+from halfstep.words.text import TRAIN, hours_text
 from halfstep.workspace import (
     copy_plots,
     edits_of,
@@ -68,7 +70,8 @@ example:
   halfstep judge train.py --minutes 2 --set train.epochs=3 -- --data pictures
 
 It trains each variant once, times them in turns for a minute or more, and prints the answer last. Where the trainings
-take more than ten minutes, it times first, answers for the speed, and says how to go on. The report is
+take more than ten minutes, it times first, answers for the speed, and says how to go on: --train then trains, without
+the variants that are certainly not fast enough. The report is
 .halfstep/report.html; everything else is below .halfstep/judge. An edit and the same command measure only what
 changed. Exit status: 0 for an answer, 1 where compare.gate does not pass, 2 where it could not answer.
 """
@@ -76,7 +79,7 @@ _STDERR = 2
 _LAYERS = Path("/var/tmp")  # noqa: S108  a disk, where /tmp may be memory
 _SWITCH = "HALFSTEP_OVERLAYS"
 _MOST_LISTED = 50_000
-_TRAIN = "--train"
+_TRAIN, _ALL = "--train", "--all"
 _SPEED_FIRST = {"train.epochs": 0, "serve.formats": []}
 _END_S = 5.0  # for processes of a pipeline that was stopped
 
@@ -114,41 +117,68 @@ def main() -> None:
             repro = partial(_run, workspace=workspace, to_stderr=arguments.json)
             if arguments.again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
                 repro([*dvc_repro, "-f", "-s", arguments.again])
-            if _TRAIN not in deciding and (values | edits).get("train.epochs") is None and arguments.images is None:
+            long_s = None
+            if _ALL not in deciding and (values | edits).get("train.epochs") is None and arguments.images is None:
                 repro([*dvc_repro, "prepare"])
-                later = _later(workspace, deciding, own)
-            if later:
-                files.write_text(workspace / PARAMS_FILE, parameters(values | edits | _SPEED_FIRST))
-                files.write_text(workspace / _WRITTEN, parameters(values | _SPEED_FIRST))
-            repro(dvc_repro)
+                long_s = long_trainings_s(loading.load(workspace / PARAMS_FILE), workspace)
+            if long_s is not None:
+                _write(workspace, values | _SPEED_FIRST, edits)
+                repro(dvc_repro)
+                later, untrained = _later(workspace, long_s, deciding, own)
+                _write(workspace, values | untrained if _TRAIN in deciding else values | _SPEED_FIRST, edits)
+            if long_s is None or _TRAIN in deciding:
+                repro(dvc_repro)
         shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     result = workspace / COMPARISON
     if arguments.json:
         print(result.read_text(encoding="utf-8"), end="")
     elif result.stat().st_mtime < began_s:  # `compare` had nothing to do, so it printed nothing
         print(answer_text(Comparison.read(result)))
-    if later:
+    if later and _TRAIN not in deciding:
         print(later, file=sys.stderr if arguments.json else sys.stdout)
 
 
+def _write(workspace: Path, values: Mapping[str, Any], edits: Mapping[str, Any]) -> None:
+    """Writes the parameters, and what they are without the user's edits of the file."""
+    files.write_text(workspace / PARAMS_FILE, parameters({**values, **edits}))
+    files.write_text(workspace / _WRITTEN, parameters(values))
+
+
 def _with_train(workspace: Path, deciding: list[str], own: Sequence[str]) -> list[str]:
-    """The arguments, with `--train` where the last call had it and was the same otherwise: what it trained counts."""
+    """The arguments, with `--train` or `--all` where the last call had it and was the same otherwise.
+
+    What was trained counts.
+    """
     call = workspace / files.JUDGE_CALL
     before = files.read_json(call) if call.is_file() else {}
-    is_same = before == {"known": [*deciding, _TRAIN], "own": list(own)}
-    return [*(name for name in deciding if name != _TRAIN), *([_TRAIN] if is_same or _TRAIN in deciding else [])]
+    plain = [name for name in deciding if name not in (_TRAIN, _ALL)]
+    same = [option for option in (_ALL, _TRAIN) if before == {"known": [*plain, option], "own": list(own)}]
+    return [*plain, *([option for option in (_ALL, _TRAIN) if option in deciding] or same)[:1]]
 
 
-def _later(workspace: Path, deciding: Sequence[str], own: Sequence[str]) -> str:
-    """What is said where the speed comes first, because the trainings take long; empty where they do not."""
-    seconds = long_trainings_s(loading.load(workspace / PARAMS_FILE), workspace)
-    if seconds is None:
-        return ""
+def _later(workspace: Path, long_s: float, deciding: Sequence[str], own: Sequence[str]) -> tuple[str, dict[str, bool]]:
+    """After the answer for the speed: what is said of the trainings, and the parameters that leave some of them out.
+
+    A candidate that is certainly not fast enough is not trained: no quality makes it worth having. A line says so.
+
+    Args:
+        workspace: with the comparison.
+        long_s: seconds of the trainings of all variants.
+        deciding, own: the arguments.
+    """
+    first = Comparison.read(workspace / COMPARISON)
+    ratios = {name: item.speedups[TRAIN] for name, item in first.candidates.items() if TRAIN in item.speedups}
+    slow = [name for name, ratio in ratios.items() if first.side(ratio) == "below" and not first.is_void(TRAIN)]
+    for name in slow:
+        shown = f"{ratio_text(ratios[name])} as fast, not {first.min_speedup:g}×"
+        print(f"judge: {name} is {shown}: it is not trained ({_ALL} trains it)", file=sys.stderr)
+    seconds = long_s * (1 - len(slow) / (1 + len(first.candidates)))
     command = shlex.join(["halfstep", "judge", *deciding, _TRAIN, *(["--", *own] if own else [])])
-    return (
+    text = (
         f"The accuracy is not measured yet: the trainings take about {hours_text(seconds)}.\n"
         f"`{command}` trains, and keeps what was timed; --set train.epochs=N trains for fewer epochs."
     )
+    return text, {f"variants.{name}.trained": False for name in slow}
 
 
 @contextmanager
@@ -177,7 +207,8 @@ def _arguments(known: Sequence[str]) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("--json", action="store_true", help="print comparison.json alone; the rest to standard error")
-    parser.add_argument(_TRAIN, action="store_true", help="train at once, also where that takes long")
+    parser.add_argument(_TRAIN, action="store_true", help="train also where that takes long, what is fast enough")
+    parser.add_argument(_ALL, action="store_true", help="train also what is certainly not fast enough, at once")
     parser.add_argument(rerun.AGAIN, metavar="STAGE", help="run profile, serve or another stage again, without an edit")
     arguments, others = parser.parse_known_args(known)
     if others:

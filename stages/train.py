@@ -26,7 +26,7 @@ from halfstep.train.request import PROGRAM
 def main() -> None:
     """Reads the parameters, sets the environment variables that TensorFlow reads at its import, and trains.
 
-    With `train.epochs: 0` nothing is trained, and TensorFlow is not imported.
+    With `train.epochs: 0`, or `trained: false` of the variant, nothing is trained, and TensorFlow is not imported.
     """
     arguments = _arguments()
     inputs = Snapshot("train", variant=arguments.variant, seed=str(arguments.seed))
@@ -45,7 +45,7 @@ def main() -> None:
 
                 run_failed(settings, arguments.variant, arguments.seed, reason, inputs)
                 return
-            if settings.train.epochs:
+            if settings.train.epochs and entry.trained:
                 if settings.task.script is not None or entry.python is not None:
                     start_server(entry.variables, PROGRAM, entry.python)  # it imports TensorFlow meanwhile
                 else:

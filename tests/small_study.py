@@ -46,6 +46,7 @@ from halfstep.results.profile import (
     RawTimes,
     Round,
     Step,
+    read_profile,
     same_weights_file,
     write_profile,
 )
@@ -374,6 +375,15 @@ class SmallStudy:
             for seed in SEEDS:
                 same_weights_file(name, seed).unlink()
             files.write_manifest(files.profile_dir(name))
+
+    def leave_untrained(self, variant: str) -> None:
+        """Makes of a variant's trainings what they are with `trained: false`."""
+        first = TrainingMetrics.read(files.train_dir(variant, SEEDS[0]) / "metrics.json")
+        kept = first.model_dump(include={"batch_size", "data_sha256", "environment"})
+        for seed in SEEDS:
+            write_not_trained(files.train_dir(variant, seed), TrainingMetrics(status="not_trained", **kept))
+        entry = read_profile(variant).summary.entry
+        self.edit_profile(variant, entry=entry.model_copy(update={"trained": False}))
 
     def compare_speed_only(self, **params: Any) -> Judging:
         return judged(self.load(variants=MEASURED), CompareParams(**params))

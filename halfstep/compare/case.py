@@ -295,6 +295,12 @@ class Case:
         """Its trainings."""
         return self.result.trainings
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it was trained where the baseline was."""
+        study = self.judging.study
+        return study.speed_only or not any(training.metrics.not_trained for training in self.trainings)
+
     @cached_property
     def speedups(self) -> dict[str, Speedup]:
         """By measure; empty if a training failed."""
@@ -318,8 +324,8 @@ class Case:
 
     @cached_property
     def quality(self) -> QualityChange | None:
-        """Of two trainings."""
-        if self._judging is None or self.baseline is None or self.judging.study.speed_only:
+        """Of two trainings; None also where it was not trained."""
+        if self._judging is None or self.baseline is None or self.judging.study.speed_only or not self.is_trained:
             return None
         return quality_change(self.judging.study, _scores(self.result))
 
@@ -406,7 +412,8 @@ class Case:
         """What the verdict on a measure rests on; None where something was trained and its quality is not known."""
         assert self._judging is not None, "it is compared"
         study, quality = self.judging.study, self.quality_of(measure)
-        if quality is None and not study.speed_only:
+        is_trained = measure != TRAIN or self.is_trained
+        if quality is None and not study.speed_only and is_trained:
             return None
         precision = self.factors[measure].precision if measure in self.factors else None
         return Claim(
@@ -417,6 +424,7 @@ class Case:
             lacks_precision=precision is None and study.bridge_name(self.candidate, measure) is not None,
             bound=self.bound if measure == TRAIN else None,
             classes=self.classes.get(measure, ()),
+            is_trained=is_trained,
         )
 
     @cached_property

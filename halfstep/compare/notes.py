@@ -44,6 +44,7 @@ def notes(judging: Judging) -> tuple[str, ...]:
     """What limits a judging: void measures, latencies that still fell, what is missing or impossible, assumptions."""
     return (
         *void_texts(judging),
+        *_untrained_texts(judging),
         *_control_texts(judging),
         *_occasion_texts(judging),
         *_run_texts(judging),
@@ -54,6 +55,11 @@ def notes(judging: Judging) -> tuple[str, ...]:
         *_training_texts(judging),
         *_traced_texts(judging),
     )
+
+
+def _untrained_texts(judging: Judging) -> Iterator[str]:
+    if names := [case.variant for case in judging.cases if not case.is_trained]:
+        yield f"{joined(names)} {'was' if len(names) == 1 else 'were'} timed, and not trained."
 
 
 def _traced_texts(judging: Judging) -> Iterator[str]:

@@ -30,11 +30,13 @@ class Claim:
     Attributes:
         speedup: of the measure.
         precision: the factor of it that the precision brings; None where no other setting differs.
-        quality: for training that of two trainings, for inference that of the same weights; None for speed only.
+        quality: for training that of two trainings, for inference that of the same weights; None for speed only, and
+            for training where the candidate was not trained.
         margin: largest loss of quality that counts as the same, in units of the score.
         lacks_precision: whether other settings differ, and that factor is not known: then nothing is adopted.
         bound: speed-up that no precision can exceed, because a step waits for input; None if there is no bound.
         classes: the change of recall of each class, which `compare.class_margin` judges.
+        is_trained: whether the candidate was trained where the baseline was; else it is not adopted.
     """
 
     speedup: Speedup
@@ -44,6 +46,7 @@ class Claim:
     lacks_precision: bool = False
     bound: float | None = None
     classes: tuple[RecallChange, ...] = ()
+    is_trained: bool = True
 
     @property
     def ratios(self) -> tuple[Speedup, ...]:
@@ -70,11 +73,13 @@ class Claim:
         """
         sides = [side(ratio, params) for ratio in self.ratios]
         is_fast = set(sides) == {"above"}
-        if self.quality is None:
+        if self.quality is None and self.is_trained:
             if is_fast and not self.lacks_precision:
                 return "faster"
             return "slower" if self.speedup.side(1.0) == "below" else "inconclusive"
-        outcomes = {self.quality.outcome(self.margin), *(class_outcome(item, params) for item in self.classes)} - {None}
+        outcomes = {class_outcome(item, params) for item in self.classes} - {None}
+        if self.quality is not None:
+            outcomes.add(self.quality.outcome(self.margin))
         if p_adjusted <= 1 - CONFIDENCE and is_fast and outcomes == {"shown"}:
             return "adopt"
         is_refuted = "below" in sides or "refuted" in outcomes or is_bounded(self.speedup, self.bound, params)

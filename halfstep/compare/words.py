@@ -147,6 +147,8 @@ def _open(case: Case) -> Iterator[str]:
         for name, speedup in named.items()
         if speedup is not None and judging.side(speedup) != "above"
     ]
+    if not case.is_trained:
+        clauses.append(f"it was not trained (variants.{case.variant}.trained is false)")
     if case.quality is not None and case.quality.outcome(judging.margin) == "not established":
         scale, reason = judging.scale, case.quality.reason(judging.margin)
         clauses.append(

@@ -142,7 +142,7 @@ def prepare_inputs_digest(params: Params) -> dict[str, Any]:
     digest = {
         "source": None,
         "baseline": params.compare.baseline,
-        "variants": {name: params.variants[name].model_dump(mode="json") for name in params.train.variants},
+        "variants": {name: params.variants[name].timed_as for name in params.train.variants},
         "seeds": list(seeds),
         "trains": True,
     }

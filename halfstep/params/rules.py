@@ -72,6 +72,12 @@ def _lists_have_no_duplicates(params: Params) -> Iterator[str]:
 
 
 def _baseline_is_trained(params: Params) -> Iterator[str]:
+    baseline = params.variants.get(params.compare.baseline)
+    if baseline is not None and not baseline.trained and params.train.epochs != 0:
+        yield (
+            f"variants.{params.compare.baseline}.trained is false, and the others are compared with it: set it to "
+            "true, or train.epochs to 0 to train none"
+        )
     if params.compare.baseline not in params.train.variants:
         trained = ", ".join(params.train.variants)
         yield f"compare.baseline is '{params.compare.baseline}'; it must be one of train.variants: {trained}"

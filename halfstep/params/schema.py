@@ -333,7 +333,17 @@ class Variant(Section):
         description="another Python interpreter in which it is trained and timed, such as "
         "`../venv-2.20/bin/python`, to compare releases of TensorFlow and Keras; `null`: `task.python`",
     )
+    trained: bool = Field(
+        True,
+        description="train it; `false`: only its speed, and the baseline's weights in its precision, are measured, and "
+        "it is never adopted for training",
+    )
     parent: Text | None = Field(None, description="the variant from which this one was made; changes no result")
+
+    @property
+    def timed_as(self) -> dict[str, Any]:
+        """What of it can change a time, as JSON."""
+        return self.model_dump(mode="json", exclude={"trained", "parent"})
 
     def applied_to(self, train: TrainParams) -> TrainParams:
         """How this variant is trained."""

@@ -196,7 +196,7 @@ def measurement_key(
         "task": settings.task.model_dump(mode="json"),
         "model": settings.model.model_dump(mode="json"),
         "train": settings.train.model_dump(mode="json", exclude={"checkpoint_every", "epochs", "require_gpu"}),
-        "variants": {name: settings.variants[name].model_dump(mode="json") for name in settings.train.variants},
+        "variants": {name: settings.variants[name].timed_as for name in settings.train.variants},
         "profile": settings.profile.model_dump(mode="json", exclude=left_out),
         "baseline": settings.compare.baseline,
         "inputs": dict(inputs),

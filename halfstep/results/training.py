@@ -60,7 +60,8 @@ class TrainingMetrics(Document):
     """`metrics.json`. The score of a task that is not `images` is one further key, `test_<score name>`.
 
     Attributes:
-        status: `failed` if the training ended for a numerical reason; `not_trained` with `train.epochs: 0`.
+        status: `failed` if the training ended for a numerical reason; `not_trained` with `train.epochs: 0`, and where
+            `trained` of the variant is false.
         reason: why it failed.
         epoch, step: where the first loss was not finite, counted from 1.
         test_accuracy: on the test set, as a fraction.

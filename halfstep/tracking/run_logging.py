@@ -106,7 +106,7 @@ def log_training(run: ActiveRun, directory: Path, result_sha256: str) -> None:
 def log_not_trained(run: ActiveRun, directory: Path, result_sha256: str) -> None:
     """Logs `metrics.json` of a variant that was not trained, and says so."""
     run.artifact(directory / METRICS)
-    run.describe("Not trained (`train.epochs: 0`): speed only.")
+    run.describe("Not trained: speed only.")
     run.mark_complete(result_sha256)
 
 

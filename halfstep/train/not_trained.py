@@ -1,4 +1,4 @@
-"""The stage without a training (`train.epochs: 0`): only the speed is compared. Does not import TensorFlow."""
+"""The stage without a training (`train.epochs: 0`, `trained: false`): only speed. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
             inputs.require_unchanged()
         run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
     why = TaskInfo.read(TASK_INFO).speed_only or "train.epochs is 0"
-    print(f"{identity.name}: not trained ({why}); the comparison is of speed only")
+    if settings.train.epochs:
+        print(f"{identity.name}: not trained (variants.{variant}.trained is false); its speed is judged")
+    else:
+        print(f"{identity.name}: not trained ({why}); the comparison is of speed only")
 
 
 def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:

@@ -69,6 +69,12 @@ ONE_ERROR = {
         "is 'other'; it must be one of train.variants",
         "float32",
     ),
+    "baseline without a training": (
+        "variants: {float32: {policy: float32, trained: false}, mixed_float16: {policy: mixed_float16}, "
+        "mixed_bfloat16: {policy: mixed_bfloat16}}",
+        "variants.float32.trained is false, and the others are compared with it",
+        "train.epochs to 0",
+    ),
     "seed twice": ("train: {seeds: [1, 2, 1]}", "train.seeds lists 1 more than once", "list it once"),
     "empty training set": (
         "data: {test_fraction: 0.6, validation_fraction: 0.4}",

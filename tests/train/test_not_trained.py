@@ -41,6 +41,15 @@ def test_files_run_and_line_say_that_nothing_was_trained(project: Path, capfd: p
     assert output.err == ""
 
 
+def test_line_of_a_variant_that_is_not_trained_names_its_entry(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_stage(Params(train=TrainParams(epochs=2)), "mixed_float16", 0)
+    assert capfd.readouterr().out == (
+        "train mixed_float16 seed 0: not trained (variants.mixed_float16.trained is false); its speed is judged\n"
+    )
+
+
 def test_stage_imports_no_tensorflow(project: Path, root: Path, write_params: Callable[..., Path]) -> None:
     write_params(train={"epochs": 0})
     code = (
