@@ -46,7 +46,6 @@ from halfstep.results.profile import (
     RawTimes,
     Round,
     Step,
-    read_profile,
     same_weights_file,
     write_profile,
 )
@@ -381,9 +380,8 @@ class SmallStudy:
         first = TrainingMetrics.read(files.train_dir(variant, SEEDS[0]) / "metrics.json")
         kept = first.model_dump(include={"batch_size", "data_sha256", "environment"})
         for seed in SEEDS:
-            write_not_trained(files.train_dir(variant, seed), TrainingMetrics(status="not_trained", **kept))
-        entry = read_profile(variant).summary.entry
-        self.edit_profile(variant, entry=entry.model_copy(update={"trained": False}))
+            metrics = TrainingMetrics(status="not_trained", reason="its entry says so", **kept)
+            write_not_trained(files.train_dir(variant, seed), metrics)
 
     def compare_speed_only(self, **params: Any) -> Judging:
         return judged(self.load(variants=MEASURED), CompareParams(**params))

@@ -62,7 +62,7 @@ class TrainingMetrics(Document):
     Attributes:
         status: `failed` if the training ended for a numerical reason; `not_trained` with `train.epochs: 0`, and where
             `trained` of the variant is false.
-        reason: why it failed.
+        reason: why it failed, or why it was not trained while others were.
         epoch, step: where the first loss was not finite, counted from 1.
         test_accuracy: on the test set, as a fraction.
         test_loss: mean cross-entropy on the test set.

@@ -14,6 +14,8 @@ from halfstep.tracking import run_logging
 from halfstep.tracking.active_run import ActiveRun
 from halfstep.tracking.tracker import Tracker
 
+_SPEED_ONLY = "the comparison is of speed only"
+
 
 def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None = None) -> None:
     """Writes to `data/train/<variant>-<seed>/` that nothing was trained, logs a run that says so, and prints one line.
@@ -22,17 +24,15 @@ def run_stage(settings: Params, variant: str, seed: int, inputs: Snapshot | None
         DataError: there are no prepared data.
         CorruptFileError: they were changed after they were written.
     """
-    identity = run_logging.training(variant, seed)
-    directory, metrics = files.train_dir(variant, seed), _metrics(settings, variant, "not_trained")
+    identity, info = run_logging.training(variant, seed), TaskInfo.read(TASK_INFO)
+    own = f"variants.{variant}.trained is false" if settings.train.epochs else None
+    directory, metrics = files.train_dir(variant, seed), _metrics(settings, variant, "not_trained", own)
     with Tracker(settings.tracking).run(identity, settings) as run:
         if inputs:
             inputs.require_unchanged()
         run_logging.log_not_trained(run, directory, write_not_trained(directory, metrics))
-    why = TaskInfo.read(TASK_INFO).speed_only or "train.epochs is 0"
-    if settings.train.epochs:
-        print(f"{identity.name}: not trained (variants.{variant}.trained is false); its speed is judged")
-    else:
-        print(f"{identity.name}: not trained ({why}); the comparison is of speed only")
+    why, what = own or info.speed_only or "train.epochs is 0", "its speed is judged" if own else _SPEED_ONLY
+    print(f"{identity.name}: not trained ({why}); {what}")
 
 
 def run_failed(settings: Params, variant: str, seed: int, reason: str, inputs: Snapshot | None = None) -> None:

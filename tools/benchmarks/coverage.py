@@ -30,6 +30,14 @@ from tools.benchmarks.simulation import CANDIDATES, MEASURES, MIN_SPEEDUP, Found
 PARAMS = CompareParams()
 MARGIN = quality_margin_for("accuracy", PARAMS)
 SAME_QUALITY = BinaryChange(np.ones((1, 2000), dtype=bool), np.ones((1, 2000), dtype=bool))
+_OF_TWO_STEPS = (
+    "rounds 10 %",
+    "rounds 3 %",
+    "AR(1) 0.6 in each arm",
+    "30 % of the processes 5 % slower",
+    "runs differ by 1%, rounds 10%",
+    "runs differ by 1%, rounds 3%",
+)
 SHORT_S, LONG_S = 20.0, 240.0  # trainings of the default run, and such that leave time for more repeats
 
 
@@ -42,6 +50,9 @@ def machines() -> Iterator[tuple[str, Machine]]:
     for repeat_sd in (0.0, 0.01, 0.03):
         yield f"rounds 2 %, repeats {repeat_sd:.0%}", Machine(repeat_sd, 0.02, trainings_s=LONG_S)
     yield from alone()
+    for name, machine in dict(hostile()).items():
+        if name in _OF_TWO_STEPS:
+            yield f"two steps: {name}", replace(machine, steps=2)
 
 
 TAILS = {"normal": Machine(), "heavy tails": Machine(outliers=0.05), "stalls": Machine(stalls=0.02)}

@@ -73,6 +73,7 @@ class Machine:
         round_s, inference_round_s: seconds of a round.
         trainings_s: what the trainings took.
         max_seconds: as in `profile`.
+        steps: 2 where the speed is measured before the trainings, and goes on after them.
     """
 
     repeat_sd: float = 0.0
@@ -101,6 +102,7 @@ class Machine:
     inference_round_s: float = 0.15
     trainings_s: float = 45.0
     max_seconds: float | None = None
+    steps: int = 1
 
     @property
     def bias(self) -> float:
@@ -236,21 +238,24 @@ def simulate(
     rounds: Rounds = {}
     target = Target(target_precision, MIN_SPEEDUP, len(CANDIDATES) * len(MEASURES), machine.interleaved)
     measurement = Measurement({}, plan, records=records)
-    rule, schedule = RuleOnRounds(rounds, measurement, target), Schedule(measurement, profile, spent_s=8.0)
     draws = _Draws(machine, generator, truth)
-    while rule.has_open and schedule.out_of() is None:
-        takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
-        needed = rule.needed(with_control=takes_control) if rounds else _all(records, rule)
-        for name, measure, began_s in _began(schedule, clock, draws, needed):
-            times = draws.rounds(name, measure, measurement.repeats, began_s)
-            rounds.setdefault(name, {}).setdefault(measure, {})[measurement.repeats] = times
-        clock.now_s += plan.account_s
-        measurement.repeats += 1
-        out_of = schedule.out_of()
-        rule.look(out_of, schedule.narrowing(out_of))
-        if out_of is not None and rule.has_open:
-            schedule.go_on()
-        schedule.learn(rule.speedups().values())
+    for step in range(machine.steps):
+        if step:
+            measurement.reopen()
+        rule, schedule = RuleOnRounds(rounds, measurement, target), Schedule(measurement, profile, spent_s=8.0)
+        while rule.has_open and schedule.out_of() is None:
+            takes_control = schedule.takes_control(0.08 * clock.now_s, clock.now_s)
+            needed = rule.needed(with_control=takes_control) if rounds else _all(records, rule)
+            for name, measure, began_s in _began(schedule, clock, draws, needed):
+                times = draws.rounds(name, measure, measurement.repeats, began_s)
+                rounds.setdefault(name, {}).setdefault(measure, {})[measurement.repeats] = times
+            clock.now_s += plan.account_s
+            measurement.repeats += 1
+            out_of = schedule.out_of()
+            rule.look(out_of, schedule.narrowing(out_of))
+            if out_of is not None and rule.has_open:
+                schedule.go_on()
+            schedule.learn(rule.speedups().values())
     return _found(rule, rounds, measurement.repeats, clock.now_s)
 
 
