@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from halfstep.compare.document import document_of
 from halfstep.compare.notes import notes
 from halfstep.compare.words import verdict_sentence
-from tests.small_study import SmallStudy
+from halfstep.results.comparison import COMPARISON, Comparison
+from halfstep.system import files
+from tests.small_study import SmallStudy, write_results_of
 
 
 @pytest.mark.parametrize(
@@ -37,4 +38,7 @@ def test_candidate_that_was_not_trained_is_rejected_by_its_speed_alone(
     assert case.same_weights is not None
     assert before.same_weights is not None
     assert case.same_weights.delta == before.same_weights.delta
-    document_of(study)
+    write_results_of(study)
+    found = Comparison.read(COMPARISON)
+    assert (found.candidates[variant].verdict, found.candidates[variant].quality) == (verdict, None)
+    assert f"{variant} was timed, and not trained." in (files.COMPARE / "report.html").read_text()
