@@ -28,6 +28,7 @@ _OF_RESULTS = ("advise", "report", "ui")  # where `judge` has worked, they work 
 
 
 @click.group(help=f"{__doc__}\n\nThe pipeline itself is `dvc repro`.")
+@click.version_option(package_name="halfstep")
 def main() -> None:
     """The programs; each has its own `--help`."""
 

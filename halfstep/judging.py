@@ -170,8 +170,7 @@ def _later(workspace: Path, long_s: float, deciding: Sequence[str], own: Sequenc
     ratios = {name: item.speedups[TRAIN] for name, item in first.candidates.items() if TRAIN in item.speedups}
     slow = [name for name, ratio in ratios.items() if first.side(ratio) == "below" and not first.is_void(TRAIN)]
     for name in slow:
-        shown = f"{ratio_text(ratios[name])} as fast, not {first.min_speedup:g}×"
-        print(f"judge: {name} is {shown}: it is not trained ({_ALL} trains it)", file=sys.stderr)
+        print(f"judge: {name} is not trained ({_ALL} trains it): {ratio_text(ratios[name])} as fast", file=sys.stderr)
     seconds = long_s * (1 - len(slow) / (1 + len(first.candidates)))
     command = shlex.join(["halfstep", "judge", *deciding, _TRAIN, *(["--", *own] if own else [])])
     text = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
 
 def main() -> None:
     """Writes the page."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     with tempfile.TemporaryDirectory() as folder:
         nbformat.write(executed(nbformat.read(PAGE, 4), Path(folder)), PAGE)
 

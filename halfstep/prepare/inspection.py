@@ -445,8 +445,8 @@ class _ScriptInspector(_Inspector):
                 f"{name} reads its examples in fit, which is not seen: name their folder in task.depends, so that a "
                 "change of it runs the stages again"
             )
-        if self._reads:
-            yield f"{name} reads {_few(self._reads)}: an edit runs the stages again"
+        if named := [path for path in self._reads if files.WORK_DIR.name not in Path(path).parts]:
+            yield f"{name} reads {_few(named)}: an edit runs the stages again"
         if unseen := sorted(set(self._unlisted_reads) - set(self._reads)):
             yield (
                 f"{name} reads {_few(unseen)}, which task.depends does not name: add it, or its folder, so that a "

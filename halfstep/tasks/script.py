@@ -192,7 +192,7 @@ def _call(
     task, subject = trial.task, trial.subject
     if met:
         _state.notes.append(f"replaces its tracking with {joined(list(met))}: what it logs by itself is thrown away")
-    if found.library:
+    if found.library and found.library != "halfstep":  # which calls what a notebook gave it
         _state.notes.append(f"trains by {found.library}: what that trains later is not judged, such as other networks")
     _state.notes += _changed_settings(before, subject)
     line, step = found.line, found.step
