@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -28,9 +27,12 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
 
 def main() -> None:
     """Writes the page."""
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     with tempfile.TemporaryDirectory() as folder:
-        nbformat.write(executed(nbformat.read(PAGE, 4), Path(folder)), PAGE)
+        page = executed(nbformat.read(PAGE, 4), Path(folder))
+    for cell in page.cells:
+        if cell.cell_type == "code":  # without TensorFlow's lines about the processor
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    nbformat.write(page, PAGE)
 
 
 if __name__ == "__main__":
