@@ -11,7 +11,7 @@ here=$(pwd)
 venv="${RUNNER_TEMP:-/tmp}/halfstep-venv"
 their_python=$(command -v "${THEIR_PYTHON:-python3}")
 base=${BASE:-}
-read -r -a judge <<<"${JUDGE:?names what is judged, such as train.py}"
+mapfile -t judge < <(xargs printf '%s\n' <<<"${JUDGE:?names what is judged, such as train.py}")  # quotes work
 
 if [[ ! -x "${venv}/bin/halfstep" ]]; then
   python3 -m venv "${venv}"

@@ -128,7 +128,6 @@ def main() -> None:
                 _write(workspace, values | untrained if _TRAIN in deciding else values | _SPEED_FIRST, edits)
             if long_s is None or _TRAIN in deciding:
                 repro(dvc_repro)
-        shutil.copyfile(workspace / files.REPORT, here / files.JUDGE_REPORT)
     result = workspace / COMPARISON
     if arguments.json:
         print(result.read_text(encoding="utf-8"), end="")
@@ -362,9 +361,11 @@ def _run(command: Sequence[str], workspace: Path, *, to_stderr: bool) -> None:
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         check=False,
     )
+    result = workspace / COMPARISON
+    if (workspace / files.REPORT).is_file():
+        shutil.copyfile(workspace / files.REPORT, workspace.parents[1] / files.JUDGE_REPORT)
     if done.returncode == 0:
         return
-    result = workspace / COMPARISON
     if result.is_file() and result.stat().st_mtime >= began_s and Comparison.read(result).gate == "failed":
         raise GateError("compare.gate: the comparison above does not pass")
     raise WorkspaceError("judge: mend what is named above, then run the same command again; finished parts are kept")
