@@ -117,15 +117,17 @@ def main() -> None:
             repro = partial(_run, workspace=workspace, to_stderr=arguments.json)
             if arguments.again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
                 repro([*dvc_repro, "-f", "-s", arguments.again])
-            long_s = None
-            if _ALL not in deciding and (values | edits).get("train.epochs") is None and arguments.images is None:
+            long_s, asked = None, values | edits
+            is_whole = _ALL in deciding or asked.get("compare.gate") or arguments.images is not None
+            if not is_whole and asked.get("train.epochs") is None:
                 repro([*dvc_repro, "prepare"])
                 long_s = long_trainings_s(loading.load(workspace / PARAMS_FILE), workspace)
             if long_s is not None:
                 _write(workspace, values | _SPEED_FIRST, edits)
                 repro(dvc_repro)
                 later, untrained = _later(workspace, long_s, deciding, own)
-                _write(workspace, values | untrained if _TRAIN in deciding else values | _SPEED_FIRST, edits)
+                if _TRAIN in deciding:
+                    _write(workspace, values | untrained, edits)
             if long_s is None or _TRAIN in deciding:
                 repro(dvc_repro)
     result = workspace / COMPARISON

@@ -84,8 +84,8 @@ def _baseline_is_trained(params: Params) -> Iterator[str]:
 
 
 def _served_weights_are_trained(params: Params) -> Iterator[str]:
-    if (weights := params.serve.weights) is not None and weights not in params.train.variants:
-        trained = ", ".join(params.train.variants)
+    if (weights := params.serve.weights) is not None and weights not in params.trained_variants:
+        trained = ", ".join(params.trained_variants)
         yield f"serve.weights is '{weights}'; it must be one of train.variants: {trained}, or null for the baseline"
 
 

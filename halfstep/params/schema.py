@@ -547,6 +547,11 @@ class Params(Section):
         return self.model_copy(update={"variants": entries})
 
     @property
+    def trained_variants(self) -> list[str]:
+        """Those of `train.variants` that are trained."""
+        return [name for name in self.train.variants if name not in self.variants or self.variants[name].trained]
+
+    @property
     def tasks(self) -> dict[str, TaskParams]:
         """The task, and those of the variants that take its code from another folder, by the key of the folder."""
         listed = [name for name in self.train.variants if name in self.variants]

@@ -130,8 +130,7 @@ def long_trainings_s(settings: Params, folder: Path = Path()) -> float | None:
     epochs = info.script.epochs if info.script is not None and train.epochs is None else train.epochs
     if not path.is_file() or info.steps_per_epoch is None or info.speed_only or epochs is None:
         return None
-    trained = [name for name in train.variants if name not in info.left_out and settings.variants[name].trained]
-    trainings = len(train.seeds) * len(trained)
+    trainings = len(train.seeds) * len(set(settings.trained_variants) - info.left_out.keys())
     seconds = StepTime.read(path).seconds * info.steps_per_epoch * epochs * trainings
     return seconds if seconds > LONG_S else None
 

@@ -84,7 +84,7 @@ def _listeners(
 ) -> list[Callable[[Epoch], None]]:
     """What is called at the end of each epoch."""
     name = run_logging.training(trial.name, trial.seed).name
-    trainings = len(settings.train.variants) * len(settings.train.seeds)
+    trainings = len(settings.trained_variants) * len(settings.train.seeds)
     listeners = [
         lambda row: run.live_epochs([row.as_dict()]),
         length_line(name, settings.train.epochs, trainings),

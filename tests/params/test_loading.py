@@ -75,6 +75,12 @@ ONE_ERROR = {
         "variants.float32.trained is false, and the others are compared with it",
         "train.epochs to 0",
     ),
+    "served weights without a training": (
+        "serve: {weights: mixed_float16}\nvariants: {float32: {policy: float32}, mixed_bfloat16: "
+        "{policy: mixed_bfloat16}, mixed_float16: {policy: mixed_float16, trained: false}}",
+        "serve.weights is 'mixed_float16'; it must be one of train.variants: float32, mixed_bfloat16, or null",
+        "",
+    ),
     "seed twice": ("train: {seeds: [1, 2, 1]}", "train.seeds lists 1 more than once", "list it once"),
     "empty training set": (
         "data: {test_fraction: 0.6, validation_fraction: 0.4}",
