@@ -36,7 +36,8 @@ SHA256 = "{sha256}"
 function = cloudpickle.loads((Path(__file__).parent / "{pickle}").read_bytes())
 {last}
 '''
-_WIDTH, _ROW, _LEFT = 640, 22, 190  # of the picture, in pixels
+_WIDTH, _ROW, _LEFT = 640, 22, 215  # of the picture, in pixels
+_PRE = '<pre style="font-family: monospace">'
 
 
 class Judged(Comparison):
@@ -47,7 +48,7 @@ class Judged(Comparison):
         return tables.speedups(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(answer_text(self))}</pre>{_picture(self.to_frame(), self.min_speedup)}"
+        return f"{_PRE}{html.escape(answer_text(self))}</pre>{_picture(self.to_frame(), self.min_speedup)}"
 
 
 def judge(

@@ -54,7 +54,7 @@ def task(*, batch_size, seed):
 
 found = halfstep.judge({what}, variants=("float32", "mixed_bfloat16"), parameters=amounts)
 print(type(found).__name__, list(found.candidates), found.to_frame()["measure"].tolist())
-assert found._repr_html_().startswith("<pre>Training")
+assert ">Training " in found._repr_html_()
 """
 DATA = "model=compiled, train=(x[:400], y[:400]), validation=(x[400:], y[400:])"
 

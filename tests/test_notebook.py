@@ -24,7 +24,7 @@ def test_page_runs_and_shows_the_answer(tmp_path: Path, root: Path, monkeypatch:
     *_, answer, frame = notebook.executed(page, tmp_path).cells
     found = Comparison.read(tmp_path / files.JUDGE / COMPARISON)
     shown = answer.outputs[0].data["text/html"]
-    assert shown.startswith("<pre>Training")
+    assert ">Training " in shown
     assert shown.count("<circle") == sum(len(item.speedups) for item in found.candidates.values())
     assert "mixed_bfloat16" in frame.outputs[0].data["text/html"]
 

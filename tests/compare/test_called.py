@@ -15,7 +15,7 @@ def test_answer_and_intervals_are_shown(project: SmallStudy, tmp_path: Path) -> 
     document.write(tmp_path / "comparison.json")
     found = Judged.read(tmp_path / "comparison.json")
     shown = found._repr_html_()
-    assert shown.startswith("<pre>Training")
+    assert ">Training " in shown
     assert shown.count("<circle") == len(found.to_frame()) > 2
     assert found.to_frame()["ratio"].tolist() == [
         speedup.ratio for item in found.candidates.values() for speedup in item.speedups.values()
