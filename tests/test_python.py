@@ -87,3 +87,8 @@ def test_lock_file_pins_all_dependencies(file: str, extras: tuple[str, ...], roo
 
 def plain(name: str) -> str:
     return re.sub(r"[-_.]", "", name).lower()
+
+
+def test_citation_has_the_version(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"\nversion: {project['version']}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
