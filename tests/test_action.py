@@ -45,21 +45,23 @@ def test_inputs_are_those_that_its_step_uses(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "after", "status"),
-    [("UNITS = 16", "UNITS = 16  # as wide as the input", 0), ("UNITS = 16", "UNITS = 2048", 1)],
+    ("units", "gate", "status"),
+    # So few rounds show nothing for sure: that passes the first gate, and not the second one.
+    [("16  # as wide as the input", "not_slower", 0), ("2048", "not_slower_strict", 1)],
     ids=["comment", "slowdown"],
 )
-def test_branch_that_is_slower_fails_and_a_comment_passes(
-    before: str, after: str, status: int, tmp_path: Path, root: Path
+def test_comment_passes_and_a_slowdown_is_not_excluded(
+    units: str, gate: str, status: int, tmp_path: Path, root: Path
 ) -> None:
     (tmp_path / "halfstep-venv").symlink_to(sys.prefix)  # with halfstep, which the script need not install
     branch = tmp_path / "repository"
     (branch / "base").mkdir(parents=True)
     (branch / "base/train.py").write_text(TASK)
-    (branch / "train.py").write_text(TASK.replace(before, after))
+    (branch / "train.py").write_text(TASK.replace("UNITS = 16", f"UNITS = {units}"))
     variables = {
         "JUDGE": shlex.join(["train:build", "--speed-only", *SMALL_BY_SET]),
         "BASE": "base",
+        "GATE": gate,
         "THEIR_PYTHON": sys.executable,
         "RUNNER_TEMP": str(tmp_path),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
