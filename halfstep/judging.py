@@ -102,22 +102,22 @@ def main() -> None:
     with _locked(here):
         edited = edits_of(workspace / PARAMS_FILE, workspace / _WRITTEN)
         edits = {key: value for key, value in edited.items() if key not in values}
-        text = parameters(values | edits)
+        asked = values | edits
+        parameters(asked)
         if edits:
             print(f"judge: edits of {files.JUDGE / PARAMS_FILE} stay in force: {', '.join(edits)}", file=sys.stderr)
         _make(workspace)
-        files.write_text(workspace / PARAMS_FILE, text)
-        files.write_text(workspace / _WRITTEN, parameters(values))
+        _write(workspace, values, edits)
         deciding = _with_train(workspace, list(_deciding(known)), own)
         files.write_json(workspace / files.JUDGE_CALL, {"known": deciding, "own": own})
-        store = (values | edits)["tracking.uri"]
+        store = asked["tracking.uri"]
         folders = _folders(arguments, here) if store == _STORE or store.startswith("http") else []
         began_s, later = time.time(), ""
         with _sealed(workspace, here, folders) as dvc_repro:
             repro = partial(_run, workspace=workspace, to_stderr=arguments.json)
             if arguments.again is not None and (workspace / COMPARISON).exists():  # else all of it runs anyway
                 repro([*dvc_repro, "-f", "-s", arguments.again])
-            long_s, asked = None, values | edits
+            long_s = None
             is_whole = _ALL in deciding or asked.get("compare.gate") or arguments.images is not None
             if not is_whole and asked.get("train.epochs") is None:
                 repro([*dvc_repro, "prepare"])
